@@ -31,7 +31,8 @@ class LocalServer:
     """What a server has seen."""
 
     port: int = 0
-    connections: int = 0
+    connections: int = 0  # so far
+    open_now: int = 0
     requests: list[Received] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -57,6 +58,7 @@ async def serve(
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server.connections += 1
+        server.open_now += 1
         task = asyncio.current_task()
         assert task is not None
         handlers.add(task)
@@ -70,6 +72,7 @@ async def serve(
             pass
         finally:
             handlers.discard(task)
+            server.open_now -= 1
             writer.close()
 
     listener = await asyncio.start_server(handle, host, 0, ssl=tls)

@@ -80,6 +80,8 @@ LOOPBACK_TEXTS = {
     "[::1": "cannot be read",
     "[]": "cannot be read",
     "[::ffff:127.1]": "cannot be read",
+    "[2606:4700::1111]127.0.0.1": "cannot be read",
+    "[2606:4700::1111]@127.0.0.1": "a user or a password",
     "": "is not a valid name",
     ".": "is not a valid name",
     "..": "is not a valid name",
@@ -122,6 +124,7 @@ OTHER_INWARD = [
     "fd00:ec2::254", "fd00:ec2::253", "fd00:ec2::23", "fd20:ce::254", "fdff:ffff::1", "fe80::1", "fe80::a9fe:a9fe",
     "febf::1", "fec0::1", "feff::1", "ff00::1", "ff01::1", "ff02::1", "ff02::2", "ff05::1:3", "ff0e::1", "100::1",
     "64:ff9b:1::1", "64:ff9b:1:ffff::a00:1", "2001:db8::1", "2001:2::1", "2001:10::1", "2001:20::1", "3fff::1",
+    "169.254.0.23", "169.254.42.42", "fd00:42::42",
     "5f00::1", "4000::1", "8000::1", "1::1", "e000::1", "200::1", "::2", "::ffff:0:0", "2001::1",
 ]  # fmt: skip
 
@@ -345,6 +348,28 @@ def test_redirects_inward_are_refused(hops: int) -> None:
     asyncio.run(check())
 
 
+def test_an_endpoint_cannot_redirect_into_a_network_that_is_allowed_for_endpoints() -> None:
+    """The server of one endpoint may be a stranger's. What `connector_allow` lists is for other endpoints."""
+
+    async def check() -> None:
+        async with serve(host="127.0.0.2") as inner:
+
+            async def redirect(received: Received, writer: asyncio.StreamWriter) -> None:
+                writer.write(answer(307, b"", Location=f"http://127.0.0.2:{inner.port}/admin"))
+
+            async with serve(redirect) as outer:
+                sender = Sender(Rules.read([f"127.0.0.1:{outer.port}", f"127.0.0.2:{inner.port}"]), allow_http=True)
+                url = f"http://127.0.0.1:{outer.port}/"
+                with pytest.raises(Refused, match=r"127\.0\.0\.2 is a loopback address"):
+                    await _send(sender, url, endpoint="crm", redirects=1)
+                assert inner.connections == 0
+                hosts = frozenset({"127.0.0.1", "127.0.0.2"})
+                assert (await _send(sender, url, endpoint="crm", redirects=1, secret_hosts=hosts)).body == b"reached"
+                await sender.aclose()
+
+    asyncio.run(check())
+
+
 def test_a_redirect_does_not_lead_from_https_to_http() -> None:
     before = read_target("https://example.com/a")
     with pytest.raises(Refused, match="from https to http"):
@@ -384,6 +409,9 @@ def test_metadata_addresses_must_be_named_exactly() -> None:
     for allowed in ("169.254.0.0/16", "169.254.0.0/16:80", "0.0.0.0/0"):
         assert Rules.read([allowed]).judge("x", address, 80, may_go_inward=True) is not None
     assert Rules.read(["169.254.169.254"]).judge("x", address, 80, may_go_inward=True) is None
+    for text in ("fe80::a9fe:a9fe", "fe80::a9fe:a9fe%2", "fd00:ec2::254", "64:ff9b::a9fe:a9fe"):
+        judged = Rules.read(["::/0"]).judge("x", ip_address(text), 80, may_go_inward=True)
+        assert judged is not None, text
 
 
 def test_denied_hosts_and_networks_win() -> None:

@@ -12,6 +12,7 @@ import pytest
 import trustme
 
 from tests.connectors.servers import LocalServer, Received, Respond, answer, serve
+from watchbill.connectors.addresses import Address
 from watchbill.connectors.exchange import Answer, NoAnswer, Request, Sender, TooLarge
 from watchbill.connectors.guard import Rules, read_target
 
@@ -101,6 +102,8 @@ def test_too_much_is_refused(respond: Respond) -> None:
         _sending(HEAD + b"Content-Length: 3\r\nContent-Length: 5\r\n\r\nabc", then_close=True),
         _sending(HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", then_close=True),
         _sending(HEAD + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc"),
+        _sending(answer(200, gzip.compress(b"plain" * 100)[:-9], Content_Encoding="gzip")),
+        _sending(answer(200, zlib.compress(b"plain" * 100)[:-1], Content_Encoding="deflate")),
         _sending(b"<html>as in HTTP/0.9</html>", then_close=True),
         _sending(b"\x16\x03\x01\x02\x00\x01", then_close=True),
         _sending(b"", then_close=True),
@@ -121,7 +124,26 @@ def test_the_beginning_of_a_large_answer_can_be_kept() -> None:
 
 def test_compressed_answers_are_decompressed() -> None:
     for name, compress in (("gzip", gzip.compress), ("deflate", zlib.compress)):
-        assert _exchange(_sending(answer(200, compress(b"plain" * 100), Content_Encoding=name))).body == b"plain" * 100
+        packed = compress(b"plain" * 100)
+        for body in (packed, packed + b"x" * 10_000):  # what follows the end is dropped
+            assert _exchange(_sending(answer(200, body, Content_Encoding=name))).body == b"plain" * 100
+    assert _exchange(_sending(answer(200, b"", Content_Encoding="gzip")), method="HEAD").body == b""
+
+
+@pytest.mark.parametrize(
+    "respond",
+    [
+        _sending(HEAD + LONG, repeat=b"x" * 65_536),
+        _sending(HEAD + b"Content-Encoding: br\r\n" + LONG),
+        _sending(HEAD + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc"),
+        _sending(HEAD + b"Content-Length: 10\r\n\r\nabc", then_close=True),
+        _sending(HEAD + b"Content-Length: 10\r\n\r\nabc", then_hang=True),
+    ],
+)
+def test_a_body_that_decides_nothing_cannot_spoil_a_success(respond: Respond, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("watchbill.connectors.exchange.OPTIONAL_BODY_SECONDS", 0.2)
+    received = _exchange(respond, needs_body=False, most_bytes=100)
+    assert (received.status, received.body, received.has_more) == (200, b"", True)
 
 
 def test_a_refused_connection_was_not_sent() -> None:
@@ -140,6 +162,68 @@ def _make_contexts(authority: trustme.CA, *names: str) -> tuple[ssl.SSLContext, 
     authority.issue_cert(*names).configure_cert(server)
     authority.configure_trust(client)
     return server, client
+
+
+def test_a_server_that_never_ends_the_handshake_meets_the_deadline() -> None:
+    async def run() -> None:
+        async with serve() as server:  # without TLS: it waits for the end of a request
+            sender = Sender(Rules.read([f"127.0.0.1:{server.port}"]))
+            request = Request("GET", read_target(f"https://127.0.0.1:{server.port}/"), timeout=0.3)
+            with pytest.raises(NoAnswer, match=r"within 0\.3 s") as error:
+                await sender.send(request, tenant="t", endpoint="crm")
+            assert not error.value.was_sent
+            assert server.connections == 1
+            await sender.aclose()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "respond",
+    [
+        _sending(HEAD, repeat=b"X: " + b"a" * 8_000 + b"\r\n"),
+        _sending(repeat=b"HTTP/1.1 102 Processing\r\n\r\n" * 100),
+    ],
+)
+def test_an_endless_answer_through_a_proxy_is_refused(respond: Respond) -> None:
+    async def run() -> None:
+        async with serve(respond) as proxy:
+            sender = Sender(Rules(), allow_http=True, proxy=f"http://127.0.0.1:{proxy.port}", most_wire_bytes=50_000)
+            request = Request("GET", read_target("http://example.com/", allow_http=True), timeout=ENOUGH_SECONDS)
+            with pytest.raises(NoAnswer, match="more than 50,000 bytes"):
+                await sender.send(request, tenant="t")
+            await sender.aclose()
+
+    asyncio.run(run())
+
+
+def test_idle_connections_are_few_and_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may often open 1,024 files in all, those of its database connections included."""
+    monkeypatch.setattr("watchbill.connectors.exchange.MOST_CONNECTIONS", 10)
+
+    async def run() -> None:
+        async with serve() as server:
+            sender = Sender(Rules.read([f"127.0.0.1:{server.port}"]), allow_http=True)
+            target = read_target(f"http://127.0.0.1:{server.port}/", allow_http=True)
+
+            async def send(number: int) -> None:
+                await sender.send(Request("GET", target, timeout=ENOUGH_SECONDS), tenant="t", endpoint=f"e{number}")
+
+            async def wait_for(most: int) -> None:
+                async with asyncio.timeout(ENOUGH_SECONDS):
+                    while server.open_now > most:  # noqa: ASYNC110  (the server hears of it from its sockets)
+                        await asyncio.sleep(0)
+
+            await asyncio.gather(*(send(number) for number in range(40)))
+            await send(0)
+            await wait_for(11)
+            assert server.open_now > 1
+            monkeypatch.setattr("watchbill.connectors.exchange.IDLE_SECONDS", 0.0)
+            await send(0)
+            await wait_for(1)
+            await sender.aclose()
+
+    asyncio.run(run())
 
 
 def test_the_certificate_must_be_of_the_name() -> None:
@@ -173,6 +257,13 @@ def test_the_certificate_must_be_of_the_name() -> None:
     asyncio.run(run())
 
 
+class _RulesOfTest(Rules):
+    """Takes other.test for a server outside."""
+
+    def judge(self, host: str, address: Address, port: int, *, may_go_inward: bool) -> str | None:
+        return None if host == "other.test" else super().judge(host, address, port, may_go_inward=may_go_inward)
+
+
 def test_secrets_and_cookies_stay_with_their_hosts() -> None:
     async def run() -> None:
         async def resolve(host: str, port: int) -> list[str]:
@@ -184,8 +275,7 @@ def test_secrets_and_cookies_stay_with_their_hosts() -> None:
                 writer.write(answer(307, b"", Location=f"http://other.test:{other.port}/"))
 
             async with serve(redirect) as first:
-                rules = Rules.read([f"127.0.0.1:{port}" for port in (first.port, other.port)])
-                sender = Sender(rules, allow_http=True, resolve=resolve)
+                sender = Sender(_RulesOfTest.read([f"127.0.0.1:{first.port}"]), allow_http=True, resolve=resolve)
                 request = Request(
                     "POST",
                     read_target(f"http://first.test:{first.port}/", allow_http=True),

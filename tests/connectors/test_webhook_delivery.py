@@ -97,6 +97,25 @@ async def test_the_delays_between_tries_are_those_of_standard_webhooks(bench: Wo
         assert timedelta(seconds=seconds * 0.8 - 5) < wait <= timedelta(seconds=seconds)
 
 
+async def test_a_receiver_may_ask_for_more_time_and_not_for_less(bench: Workbench) -> None:
+    """Ten tries within seconds would lose the webhook."""
+    async with crm(bench, answering(*(answer(503, b"", Retry_After=each) for each in ("1", "7200"))), **SIGNED):
+        waits = []
+        job_id = await send(bench)
+        for _ in range(2):
+            await bench.work_off()
+            ((left,),) = bench.sql("SELECT run_at - now() FROM watchbill.jobs WHERE id = %s", job_id)
+            waits.append(left)
+            bench.sql("UPDATE watchbill.jobs SET run_at = now(), wait = NULL WHERE id = %s", job_id)
+    assert timedelta(seconds=2) < waits[0] <= timedelta(seconds=5)
+    assert timedelta(minutes=119) < waits[1] <= timedelta(hours=2)
+
+
+async def test_a_success_needs_no_readable_body(bench: Workbench) -> None:
+    async with crm(bench, answering(answer(200, b"abc", Content_Encoding="br")), **SIGNED):
+        assert (await deliver(bench))[1] == "succeeded"
+
+
 async def test_a_server_that_is_gone_disables_its_endpoint(bench: Workbench, caplog: pytest.LogCaptureFixture) -> None:
     async with crm(bench, answering(answer(410), answer(200)), **SIGNED) as server:
         assert (await deliver(bench))[1] == "dead"

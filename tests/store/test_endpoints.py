@@ -86,6 +86,8 @@ def test_disabling_keeps_its_time_and_enabling_clears_failures(db: Db) -> None:
         {**BASE, "headers": {"A": "b\r\nC: d"}},
         {**BASE, "headers": {"A b": "c"}},
         {**BASE, "headers": {"A": 1}},
+        {**BASE, "headers": {"A": "Jürgen"}},
+        {**BASE, "headers": {"A": "b "}},
         {**BASE, "auth": {"kind": "bearer", "secret": "the secret itself"}},
         {**BASE, "auth": {"kind": "bearer", "token": "env:A"}},
         {**BASE, "auth": {"kind": "bearer", "secret": "env:A", "value": "the secret itself"}},
@@ -125,7 +127,7 @@ def test_a_key_of_a_connector_names_its_own_endpoint_only(db: Db) -> None:
     rows(db, """SELECT watchbill.enqueue('connector.other', '{"endpoint": "crm"}')""")
     assert rows(db, "SELECT queue, payload->>'receiver', limit_keys FROM watchbill.jobs ORDER BY seq") == [
         ("default", "crm", ["key:endpoint/default/crm"]),
-        ("q", "missing", None),
+        ("q", "missing", ["key:connector/receiver:default/missing"]),
         ("default", None, None),
     ]
 

@@ -50,8 +50,9 @@ _GLOBAL_UNICAST = IPv6Network("2000::/3")
 _METADATA = frozenset(
     IPv4Address(each) if "." in each else IPv6Address(each)
     for each in (
-        "169.254.169.254", "169.254.169.253", "169.254.170.2", "169.254.170.23", "100.100.100.200", "192.0.0.192",
-        "168.63.129.16", "fd00:ec2::254", "fd00:ec2::253", "fd00:ec2::23", "fd20:ce::254",
+        "169.254.169.254", "169.254.169.253", "169.254.170.2", "169.254.170.23", "169.254.0.23", "169.254.42.42",
+        "100.100.100.200", "192.0.0.192", "168.63.129.16", "fd00:ec2::254", "fd00:ec2::253", "fd00:ec2::23",
+        "fd00:42::42", "fd20:ce::254", "fe80::a9fe:a9fe",
     )
 )  # fmt: skip
 
@@ -96,6 +97,8 @@ def describe_inward(address: Address) -> str | None:
 
 def is_metadata(address: Address) -> bool:
     """Whether this is the metadata service of a cloud, also in a wrapped form."""
+    if isinstance(address, IPv6Address):  # without the network interface that a link-local one names
+        address = IPv6Address(int(address))
     return address in _METADATA or any(each in _METADATA for each in find_wrapped(address))
 
 

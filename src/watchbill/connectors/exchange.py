@@ -12,22 +12,33 @@ import ssl
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import httpcore2
 
-from watchbill.connectors.guard import GuardedBackend, Refused, Resolve, Rules, Target, read_redirect, resolve
+from watchbill.connectors.guard import (
+    CountingBackend,
+    GuardedBackend,
+    Refused,
+    Resolve,
+    Rules,
+    Target,
+    read_redirect,
+    resolve,
+)
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 
 CONNECT_SECONDS = 5.0
 MOST_HEADERS, MOST_HEADER_BYTES = 200, 65_536
-MOST_POOLS = 500  # those that were not used for longest are closed
+MOST_CONNECTIONS = 250  # of a process, before idle ones are closed: a process may often open 1,024 files in all
+MOST_IDLE_OF_POOL = 5
 IDLE_SECONDS = 30.0
+OPTIONAL_BODY_SECONDS = 2.0
 MOST_WIRE_BYTES = 4_194_304  # of one answer, with its headers, as they arrive
 _PRIVATE = frozenset({"authorization", "cookie", "proxy-authorization"})  # never sent on to another origin
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -49,14 +60,16 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """`secrets` are headers that only the hosts in `secret_hosts` get."""
+    """`secrets` are headers that only the hosts in `secret_hosts` get. Without `needs_body` an answer of 200 to 299 is
+    complete with its headers: a body that is too large, broken or slow is not read."""
 
     method: str
     target: Target
     headers: Headers = ()
     body: bytes = b""
-    secrets: Headers = ()
+    secrets: Headers = field(default=(), repr=False)
     secret_hosts: frozenset[str] = frozenset()
+    needs_body: bool = True
     timeout: float = 30.0
     most_bytes: int = 1_048_576
     truncate: bool = False
@@ -78,9 +91,20 @@ class Answer(NamedTuple):
         return next((value for each, value in self.headers if each == name), None)
 
 
+class _Pool:
+    """The connections of one tenant to one endpoint."""
+
+    def __init__(self, connections: httpcore2.AsyncConnectionPool) -> None:
+        self.connections = connections
+        self.users = 0  # requests under way
+        self.held = 0  # connections when the last request ended
+        self.last_used = time.monotonic()
+
+
 class Sender:
     """Sends requests on one event loop. Every pair of tenant and endpoint has connections of its own, so that no tenant
-    uses a connection that another has opened."""
+    uses a connection that another has opened. Connections that are idle are closed after half a minute, or as soon as
+    there are many."""
 
     def __init__(
         self,
@@ -96,7 +120,9 @@ class Sender:
         self._rules, self._proxy, self._resolve = rules, proxy, resolve
         self._tls = httpcore2.default_ssl_context(_trust_env=False) if tls is None else tls
         self._most_wire_bytes = most_wire_bytes
-        self._pools: OrderedDict[tuple[str, str], httpcore2.AsyncConnectionPool] = OrderedDict()
+        self._pools: OrderedDict[tuple[str, str], _Pool] = OrderedDict()  # the one used last is the last
+        self._held = 0  # connections of all pools
+        self._sweep: asyncio.Task[None] | None = None
         _silence_debug_logs()
 
     async def send(self, request: Request, *, tenant: str, endpoint: str = "") -> Answer:
@@ -120,14 +146,19 @@ class Sender:
             raise NoAnswer(message, was_sent=progress.was_sent) from None
 
     async def aclose(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
         pools, self._pools = list(self._pools.values()), OrderedDict()
         for pool in pools:
-            await pool.aclose()
+            await pool.connections.aclose()
 
     async def _follow(self, request: Request, tenant: str, endpoint: str, began: float, progress: _Progress) -> Answer:
-        pool = await self._find_pool(tenant, endpoint)
+        own_hosts = request.secret_hosts | {request.target.host}
         for _ in range(request.redirects + 1):
-            answer = await self._exchange(pool, request, began, progress)
+            # A host to which an endpoint redirects is not the endpoint: it gets what a free address gets, and may not
+            # lead inward.
+            belongs = request.target.host in own_hosts
+            answer = await self._exchange_pooled(request, tenant, endpoint if belongs else "", began, progress)
             location = answer.find("location")
             if answer.status not in _REDIRECTS or location is None or request.redirects == 0:
                 return answer
@@ -146,29 +177,50 @@ class Sender:
         headers = tuple(each for each in headers if each[0].lower() not in _MORE_BODY)
         return replace(request, method="GET", body=b"", target=target, headers=headers)
 
-    async def _find_pool(self, tenant: str, endpoint: str) -> httpcore2.AsyncConnectionPool:
+    async def _exchange_pooled(
+        self, request: Request, tenant: str, endpoint: str, began: float, progress: _Progress
+    ) -> Answer:
+        await self._close_idle()
         key = (tenant, endpoint)
         if (pool := self._pools.get(key)) is None:
-            pool = self._pools[key] = self._make_pool(may_go_inward=bool(endpoint))
-            while len(self._pools) > MOST_POOLS and (idle := self._find_idle(key)) is not None:
-                await self._pools.pop(idle).aclose()
-        self._pools.move_to_end(key)
-        return pool
+            pool = self._pools[key] = _Pool(self._make_pool(may_go_inward=bool(endpoint)))
+        if self._sweep is None or self._sweep.done():
+            self._sweep = asyncio.create_task(self._sweep_pools())
+        pool.users += 1
+        try:
+            return await self._exchange(pool.connections, request, began, progress)
+        finally:
+            pool.users -= 1
+            pool.last_used = time.monotonic()
+            self._held += len(pool.connections.connections) - pool.held
+            pool.held = len(pool.connections.connections)
+            if key in self._pools:
+                self._pools.move_to_end(key)
 
-    def _find_idle(self, wanted: tuple[str, str]) -> tuple[str, str] | None:
-        """The pool that was not used for longest, and has no request under way now."""
-        for key, pool in self._pools.items():
-            if key != wanted and all(each.is_idle() for each in pool.connections):
-                return key
-        return None
+    async def _sweep_pools(self) -> None:
+        while self._pools:
+            await asyncio.sleep(IDLE_SECONDS)
+            await self._close_idle()
+
+    async def _close_idle(self) -> None:
+        """Closes the connections of pools that have no request under way, from the one that was used longest ago."""
+        oldest = time.monotonic() - IDLE_SECONDS
+        for key, pool in list(self._pools.items()):
+            if self._held <= MOST_CONNECTIONS and pool.last_used > oldest:
+                return
+            if pool.users == 0 and self._pools.get(key) is pool:
+                del self._pools[key]
+                self._held -= pool.held
+                await pool.connections.aclose()
 
     def _make_pool(self, *, may_go_inward: bool) -> httpcore2.AsyncConnectionPool:
         options: dict[str, Any] = {
-            "ssl_context": self._tls, "max_connections": None, "max_keepalive_connections": 20,
+            "ssl_context": self._tls, "max_connections": None, "max_keepalive_connections": MOST_IDLE_OF_POOL,
             "keepalive_expiry": IDLE_SECONDS,
         }  # fmt: skip
         if self._proxy is not None:  # the proxy resolves names, so the guard cannot judge addresses
-            return httpcore2.AsyncHTTPProxy(self._proxy, **options)
+            backend: httpcore2.AsyncNetworkBackend = CountingBackend(self._most_wire_bytes)
+            return httpcore2.AsyncHTTPProxy(self._proxy, network_backend=backend, **options)
         backend = GuardedBackend(
             self._rules, may_go_inward=may_go_inward, most_bytes=self._most_wire_bytes, resolve=self._resolve
         )
@@ -198,7 +250,10 @@ class Sender:
             extensions={"timeout": timeouts, "trace": progress.note},
         ) as response:
             received = _read_headers(response.headers)
-            body, has_more = await _read_body(response, received, request)
+            if request.needs_body or not 200 <= response.status < 300:
+                body, has_more = await _read_body(response, received, request)
+            else:
+                body, has_more = await _try_to_read_body(response, received, request)
         return Answer(response.status, received, body, has_more, target.url, time.monotonic() - began)
 
     def _refuse_before_proxy(self, target: Target) -> None:
@@ -226,40 +281,71 @@ def _read_headers(raw: list[tuple[bytes, bytes]]) -> Headers:
 
 async def _read_body(response: httpcore2.Response, headers: Headers, request: Request) -> tuple[bytes, bool]:
     most, parts, size = request.most_bytes, list[bytes](), 0
-    decode = _make_decoder(dict(headers).get("content-encoding", "identity"))
+    decoder = _make_decoder(dict(headers).get("content-encoding", "identity"))
     async for chunk in response.aiter_stream():
         await asyncio.sleep(0)  # an answer in a million small chunks must not hold the event loop
-        part = decode(chunk, most - size + 1)
+        part = decoder.decode(chunk, most - size + 1)
         parts.append(part)
         size += len(part)
         if size > most:
             if request.truncate:
                 return b"".join(parts)[:most], True
             raise TooLarge(f"the answer has more than {most:,} bytes (max_response)")
+    decoder.finish()
     return b"".join(parts), False
 
 
-def _make_decoder(encoding: str) -> Callable[[bytes, int], bytes]:
-    """Returns a function that decodes the next chunk into at most so many bytes."""
-    match encoding.strip().lower():
-        case "identity" | "":
-            return lambda chunk, most: chunk[:most]
-        case "gzip" | "x-gzip":
-            return _decompress(zlib.decompressobj(wbits=31))
-        case "deflate":
-            return _decompress(zlib.decompressobj())
-        case other:
-            raise TooLarge(f"the answer is encoded as {other[:50]!r}; gzip and deflate are understood")
+async def _try_to_read_body(response: httpcore2.Response, headers: Headers, request: Request) -> tuple[bytes, bool]:
+    """Reads a body that does not decide anything. A short one is read so that the connection can be used again."""
+    try:
+        async with asyncio.timeout(OPTIONAL_BODY_SECONDS):
+            return await _read_body(response, headers, request)
+    except (TimeoutError, TooLarge, httpcore2.NetworkError, httpcore2.ProtocolError):
+        return b"", True
 
 
-def _decompress(decompressor: Any) -> Callable[[bytes, int], bytes]:
-    def decode(chunk: bytes, most: int) -> bytes:
+class _Plain:
+    """Takes an answer as it is."""
+
+    def decode(self, chunk: bytes, most: int) -> bytes:
+        return chunk[:most]
+
+    def finish(self) -> None:
+        pass
+
+
+class _Compressed:
+    """Decompresses an answer, and refuses one that ends too early. What follows its end is dropped."""
+
+    def __init__(self, wbits: int) -> None:
+        self._decompressor = zlib.decompressobj(wbits=wbits)
+        self._has_begun = False
+
+    def decode(self, chunk: bytes, most: int) -> bytes:
+        """Decodes the next chunk into at most so many bytes."""
+        if self._decompressor.eof:
+            return b""
+        self._has_begun = True
         try:
-            return bytes(decompressor.decompress(decompressor.unconsumed_tail + chunk, most))
+            return self._decompressor.decompress(self._decompressor.unconsumed_tail + chunk, most)
         except zlib.error as error:
             raise httpcore2.RemoteProtocolError(f"the answer cannot be decompressed: {error}") from None
 
-    return decode
+    def finish(self) -> None:
+        if self._has_begun and not self._decompressor.eof:
+            raise httpcore2.RemoteProtocolError("the answer cannot be decompressed: it is not complete")
+
+
+def _make_decoder(encoding: str) -> _Plain | _Compressed:
+    match encoding.strip().lower():
+        case "identity" | "":
+            return _Plain()
+        case "gzip" | "x-gzip":
+            return _Compressed(wbits=31)
+        case "deflate":
+            return _Compressed(wbits=15)
+        case other:
+            raise TooLarge(f"the answer is encoded as {other[:50]!r}; gzip and deflate are understood")
 
 
 _is_sending: ContextVar[bool] = ContextVar("watchbill_connector_is_sending", default=False)

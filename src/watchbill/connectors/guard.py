@@ -112,7 +112,9 @@ def read_redirect(before: Target, location: str, *, allow_http: bool = False) ->
 
 def _read_host(netloc: str) -> str:
     if netloc.startswith("["):
-        literal = netloc[1:].partition("]")[0]
+        literal, _, rest = netloc[1:].partition("]")
+        if rest and not rest.startswith(":"):
+            raise Refused(f"the address cannot be read: {rest!r} follows an IPv6 address")
         try:
             address = ip_address(literal)
         except ValueError:
@@ -255,6 +257,24 @@ async def resolve(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(each[4][0]) for each in found))
 
 
+class CountingBackend(httpcore2.AsyncNetworkBackend):
+    """Connects without a judgement, to the proxy that a setting names, and bounds what one answer may bring."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._backend = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        return CountedStream(await self._backend.connect_tcp(host, port, timeout), self._most_bytes)
+
+
 class GuardedBackend(httpcore2.AsyncNetworkBackend):
     """Makes the connections of one pool. `most_bytes`: how much one answer may bring over the wire, in all."""
 
@@ -345,7 +365,12 @@ class CountedStream(httpcore2.AsyncNetworkStream):
     async def start_tls(
         self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore2.AsyncNetworkStream:
-        return CountedStream(await self._stream.start_tls(ssl_context, server_hostname, timeout), self._most_bytes)
+        try:
+            secured = await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        except BaseException:  # the deadline of the exchange cancels it, and httpcore closes nothing then
+            await self._stream.aclose()
+            raise
+        return CountedStream(secured, self._most_bytes)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)

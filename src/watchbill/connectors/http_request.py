@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ from watchbill.worker.run import Run
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 DEFAULT_MOST_BYTES = 1_048_576
 MOST_REDIRECTS = 5
-LONGEST_RETRY_AFTER_SECONDS = 86_400.0
+SHORTEST_RETRY_AFTER_SECONDS, LONGEST_RETRY_AFTER_SECONDS = 1.0, 86_400.0
 SHOWN_OF_BODY = 500  # characters of an unexpected answer that the error shows
 _TRIED_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 _UNSAFE = frozenset({"POST", "PATCH"})
@@ -98,7 +99,7 @@ async def send_request(
     given = check_headers(headers)
     content = _Body(json, body, body_base64)
     place = await outgoing.find_place(
-        run.tenant, kind="http", endpoint=endpoint, path=path, query=urlencode(query, doseq=True), url=url
+        run.tenant, kind="http", endpoint=endpoint, path=path, query=_encode_query(query), url=url
     )
     own = (*OWN_HEADERS, ("Idempotency-Key", str(run.id)))
     request = Request(
@@ -121,7 +122,7 @@ async def send_request(
         raise RequestFailed(str(error)) from None
     if not (200 <= answer.status < 300 if expect is None else answer.status in expect):
         _refuse(run, place, method, answer)
-    return _make_result(run, place.redaction, answer, keep_headers)
+    return _make_result(run, outgoing, place.redaction, answer, keep_headers)
 
 
 def _refuse(run: Run, place: Place, method: str, answer: Answer) -> None:
@@ -136,12 +137,13 @@ def _refuse(run: Run, place: Place, method: str, answer: Answer) -> None:
 
 
 def describe_answer(redaction: Redaction, answer: Answer) -> str:
-    shown = redaction.bytes(answer.body)[: 4 * SHOWN_OF_BODY].decode("utf-8", "replace").strip()[:SHOWN_OF_BODY]
+    body = redaction.data(answer.body, is_cut=answer.has_more)
+    shown = body[: 4 * SHOWN_OF_BODY].decode("utf-8", "replace").strip()[:SHOWN_OF_BODY]
     return redaction.text(f"{answer.url} answered {answer.status}") + (f": {shown}" if shown else "")
 
 
 def read_retry_after(answer: Answer) -> float | None:
-    """How long the server asks to wait, in seconds: at most a day. None if it does not say."""
+    """How long the server asks to wait, in seconds: at least one, and at most a day. None if it does not say."""
     text = answer.find("retry-after")
     if text is None:
         return None
@@ -150,43 +152,73 @@ def read_retry_after(answer: Answer) -> float | None:
     else:
         try:
             at = parsedate_to_datetime(text)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
         seconds = (at - datetime.now(UTC)).total_seconds()
-    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER_SECONDS)
+    return min(max(seconds, SHORTEST_RETRY_AFTER_SECONDS), LONGEST_RETRY_AFTER_SECONDS)
 
 
-def _make_result(run: Run, redaction: Redaction, answer: Answer, keep: Sequence[str] | None) -> dict[str, Any]:
+def _make_result(
+    run: Run, outgoing: Outgoing, redaction: Redaction, answer: Answer, keep: Sequence[str] | None
+) -> dict[str, Any]:
     names = _KEPT_HEADERS if keep is None else {name.lower() for name in keep}
-    headers = {name: _printable(redaction.text(value)) for name, value in answer.headers if name in names}
+    headers = {name: redaction.text(value.replace("\0", "")) for name, value in answer.headers if name in names}
+    body = redaction.data(answer.body, is_cut=answer.has_more)
     result: dict[str, Any] = {
         "status": answer.status,
         "headers": headers,
-        **_read_content(redaction.bytes(answer.body), dict(answer.headers).get("content-type", "")),
+        **_read_content(body, dict(answer.headers).get("content-type", ""), redaction, is_cut=answer.has_more),
         "bytes": len(answer.body),
         "seconds": round(answer.seconds, 3),
         "url": redaction.text(answer.url),
         "tries": run.attempt,
     }
-    return result | ({"truncated": True} if answer.has_more else {})
+    if answer.has_more:
+        result["truncated"] = True
+    if len(orjson.dumps(result)) > outgoing.max_result and "text" in result:
+        # A control character takes six bytes in JSON, and three of any kind take four in base64.
+        result["base64"] = base64.b64encode(result.pop("text").encode()).decode()
+    if len(orjson.dumps(result)) > outgoing.max_result:
+        raise Permanent(f"the answer does not fit into a result of {outgoing.max_result:,} bytes (max_result)")
+    return result
 
 
-def _read_content(body: bytes, content_type: str) -> dict[str, Any]:
+def _encode_query(query: dict[str, Any]) -> str:
+    pairs = []
+    for name, given in query.items():
+        for value in given if isinstance(given, list) else [given]:
+            if isinstance(value, bool):
+                pairs.append((name, "true" if value else "false"))
+            elif isinstance(value, str | int | float):
+                pairs.append((name, str(value)))
+            else:
+                raise Permanent(f"query[{name[:100]!r}] must be a text, a number, true, false, or a list of these")
+    return urlencode(pairs)
+
+
+def _read_json(body: bytes, redaction: Redaction) -> dict[str, Any] | None:
+    """None for what is not JSON, or what we cannot store. Removes secrets once more, because a text in JSON has many
+    spellings."""
+    try:
+        content = orjson.dumps({"json": orjson.loads(body)})
+        found: dict[str, Any] = orjson.loads(redaction.data(content))
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return None
+    return None if b"\\u0000" in content else found
+
+
+def _read_content(body: bytes, content_type: str, redaction: Redaction, *, is_cut: bool) -> dict[str, Any]:
     """The content of an answer as JSON, as text, or in base64 if it is neither. PostgreSQL stores no NUL."""
     if not body:
         return {}
-    if re.match(r"application/([\w.+-]+\+)?json\b", content_type) and b"\\u0000" not in body:
-        try:
-            return {"json": orjson.loads(body)}
-        except orjson.JSONDecodeError:
-            pass
+    if (
+        re.match(r"application/([\w.+-]+\+)?json\b", content_type)
+        and (found := _read_json(body, redaction)) is not None
+    ):
+        return found
     try:
-        text = body.decode("utf-8")
+        text = codecs.getincrementaldecoder("utf-8")().decode(body, final=not is_cut)
     except UnicodeDecodeError:
         text = "\0"
     return {"base64": base64.b64encode(body).decode()} if "\0" in text else {"text": text}
-
-
-def _printable(value: str) -> str:
-    return value.replace("\0", "")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 import httpcore2
 
@@ -39,6 +40,8 @@ _OUR_HEADERS = frozenset(
         "accept-encoding", "proxy-authorization", "proxy-connection",
     }
 )  # fmt: skip
+_HEADER_VALUE = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")
+_INVALID_UTF8 = re.compile(rb"[\xc0\xc1]")  # a longer spelling of an ASCII character, which some servers accept
 _TOKEN = frozenset("!#$%&'*+.^_`|~-0123456789abcdefghijklmnopqrstuvwxyz")
 
 
@@ -53,10 +56,10 @@ class Place:
     target: Target
     endpoint: EndpointForJob | None
     headers: Headers = ()
-    secrets: Headers = ()
+    secrets: Headers = field(default=(), repr=False)
     secret_hosts: frozenset[str] = frozenset()
-    signing: tuple[str, ...] = ()
-    redaction: Redaction = field(default_factory=lambda: Redaction(()))
+    signing: tuple[str, ...] = field(default=(), repr=False)
+    redaction: Redaction = field(default_factory=lambda: Redaction(()), repr=False)
     timeout: float = DEFAULT_TIMEOUT_SECONDS
 
 
@@ -77,7 +80,8 @@ class Outgoing:
     def __init__(self, choices: Choices, tls: ssl.SSLContext) -> None:
         settings = choices.app.settings
         self._choices = choices
-        self.most_bytes = settings.max_result * 3 // 4 - 4_096  # base64 makes four bytes of three
+        self.max_result = settings.max_result
+        self.most_bytes = max(settings.max_result * 3 // 4 - 4_096, 0)  # base64 makes four bytes of three
         self._sender = Sender(
             Rules.read(settings.connector_allow, settings.connector_deny),
             allow_http=choices.allow_http,
@@ -165,6 +169,9 @@ class Outgoing:
             raise Permanent(place.redaction.text(str(error))) from None
         except NoAnswer as error:
             raise NoAnswer(place.redaction.text(str(error)), was_sent=error.was_sent) from None
+        except Exception as error:  # noqa: BLE001  (an error of a library may have a secret in its message)
+            message = place.redaction.text(f"{type(error).__name__}: {error}")
+            raise NoAnswer(f"{place.target.origin}: {message}", was_sent=True) from None
 
     async def _find_endpoint(self, tenant: str, name: str) -> EndpointForJob | None:
         found, until = self._endpoints.get((tenant, name), (None, 0.0))
@@ -190,10 +197,13 @@ class Outgoing:
 def check_headers(headers: Mapping[str, Any]) -> Headers:
     """Refuses headers that a payload cannot set, or that would end the line."""
     for name, value in headers.items():
-        if not name or not set(name.lower()) <= _TOKEN or name.lower() in _OUR_HEADERS:
+        if not name.isascii() or not name or not set(name.lower()) <= _TOKEN or name.lower() in _OUR_HEADERS:
             raise Permanent(f"the header {name[:100]!r} cannot be set")
-        if not isinstance(value, str) or not value.isascii() or any(ord(each) < 32 and each != "\t" for each in value):
-            raise Permanent(f"the value of the header {name[:100]!r} must be a text of ASCII without line breaks")
+        if not isinstance(value, str) or _HEADER_VALUE.fullmatch(value) is None:
+            raise Permanent(
+                f"the value of the header {name[:100]!r} must be a text of ASCII without line breaks, and without "
+                "spaces at its ends"
+            )
     return tuple(headers.items())
 
 
@@ -230,8 +240,13 @@ def _join_path(base_url: str, path: str) -> str:
     """Joins a path below the address of an endpoint, and refuses one that could leave it, on any server."""
     if not path:
         return base_url
-    decoded = unquote(unquote(path)).replace("\\", "/")
-    segments = [each.partition(";")[0] for each in decoded.split("/")]
-    if {".", ".."} & set(segments) or decoded.startswith("//") or "?" in path or "#" in path or "\\" in path:
-        raise Permanent("path must stay below the address of the endpoint: no '..', no '//' at its beginning, no '?'")
+    raw = unquote_to_bytes(unquote_to_bytes(path))
+    decoded = raw.decode("utf-8", "replace").replace("\\", "/")
+    segments = [each.partition(";")[0].strip() for each in decoded.split("/")]
+    is_odd = _INVALID_UTF8.search(raw) is not None or any(byte < 32 for byte in raw)
+    if {".", ".."} & set(segments) or decoded.startswith("//") or is_odd or any(each in path for each in "?#\\"):
+        raise Permanent(
+            "path must stay below the address of the endpoint: no '..' in any spelling, no '//' at its beginning, no "
+            "'?', and no control characters"
+        )
     return base_url.rstrip("/") + "/" + path.removeprefix("/")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import html
 import inspect
 import json
 import os
@@ -22,6 +23,7 @@ from watchbill.errors import WatchbillError
 from watchbill.model.endpoint import SecretResolver
 
 KEPT_SECONDS = 60.0
+RESOLVER_SECONDS = 30.0  # how long a resolver may take; a vault that hangs must not keep a slot
 SHORTEST_SECRET = 8  # characters; to remove a shorter one from texts would destroy them
 HIDDEN = "[secret]"
 
@@ -36,14 +38,23 @@ class Secrets:
     def __init__(self, allowed: Iterable[str], resolvers: Mapping[str, SecretResolver]) -> None:
         self._allowed, self._resolvers = list(allowed), resolvers
         self._known: dict[tuple[str, str], tuple[str, float]] = {}
+        self._reading: dict[tuple[str, str], asyncio.Lock] = {}  # many jobs that start together read a secret once
 
     async def resolve(self, reference: str, tenant: str) -> str:
-        value, until = self._known.get((tenant, reference), ("", 0.0))
-        if time.monotonic() >= until:
+        key = (tenant, reference)
+        if (known := self._find_known(key)) is not None:
+            return known
+        async with self._reading.setdefault(key, asyncio.Lock()):
+            if (known := self._find_known(key)) is not None:
+                return known
             value = (await self._read(reference, tenant)).removesuffix("\n")
             _check_secret(reference, value)
-            self._known[tenant, reference] = value, time.monotonic() + KEPT_SECONDS
-        return value
+            self._known[key] = value, time.monotonic() + KEPT_SECONDS
+            return value
+
+    def _find_known(self, key: tuple[str, str]) -> str | None:
+        value, until = self._known.get(key, ("", 0.0))
+        return value if time.monotonic() < until else None
 
     async def _read(self, reference: str, tenant: str) -> str:
         kind, _, name = reference.partition(":")
@@ -71,10 +82,11 @@ class Secrets:
                 f"{reference}: the app has no secret resolver {function!r}", hint="Register it: @app.secret_resolver"
             )
         try:
-            if inspect.iscoroutinefunction(resolver):
-                value: Any = await resolver(key, tenant)
-            else:
-                value = await asyncio.to_thread(resolver, key, tenant)
+            async with asyncio.timeout(RESOLVER_SECONDS):
+                if inspect.iscoroutinefunction(resolver):
+                    value: Any = await resolver(key, tenant)
+                else:
+                    value = await asyncio.to_thread(resolver, key, tenant)
         except Exception as error:  # noqa: BLE001  (the message may have the secret)
             raise NoSecret(f"{reference}: the resolver raised {type(error).__name__}") from None
         if not isinstance(value, str):
@@ -91,7 +103,7 @@ def _matches(pattern: str, reference: str, tenant: str) -> bool:
 def _check_secret(reference: str, value: str) -> None:
     if len(value) < SHORTEST_SECRET:
         raise NoSecret(f"{reference}: the secret has fewer than {SHORTEST_SECRET} characters")
-    if not value.isprintable() or not value.isascii():
+    if not value.isprintable() or not value.isascii() or value != value.strip():
         raise NoSecret(f"{reference}: the secret has a character that a header cannot have")
 
 
@@ -108,15 +120,28 @@ class Redaction:
             text = text.replace(form, HIDDEN)
         return text
 
-    def bytes(self, data: bytes) -> bytes:
+    def data(self, data: bytes, *, is_cut: bool = False) -> bytes:
+        """`is_cut`: the data was longer, and may end in the middle of a secret."""
         for form in self._bytes:
             data = data.replace(form, HIDDEN.encode())
-        return data
+        if not is_cut:
+            return data
+        cut = max((_overlap(data, form) for form in self._bytes), default=0)
+        return data[: len(data) - cut]
+
+
+def _overlap(data: bytes, form: bytes) -> int:
+    """How many bytes at the end of `data` are the beginning of `form`."""
+    return next((length for length in range(len(form) - 1, 0, -1) if data.endswith(form[:length])), 0)
 
 
 def _list_forms(secret: str) -> Iterator[str]:
     escaped = json.dumps(secret)[1:-1]
     yield from (secret, escaped, escaped.replace("/", "\\/"))
+    # As Go and PHP write them in JSON, so that no browser takes them for HTML.
+    yield re.sub("[&<>]", lambda found: f"\\u{ord(found[0]):04x}", escaped)
+    yield re.sub("[&<>]", lambda found: f"\\u{ord(found[0]):04X}", escaped)
+    yield from (html.escape(secret), html.escape(secret).replace("&#x27;", "&#39;"))
     percent = quote(secret, safe="")
     yield from (percent, quote_plus(secret), re.sub("%..", lambda found: found[0].lower(), percent))
     # A longer text that contains the secret has one of three base64 forms of it, and others at both ends.

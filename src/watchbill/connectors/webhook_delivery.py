@@ -13,6 +13,7 @@ from watchbill.connectors.exchange import Answer, NoAnswer, Request
 from watchbill.connectors.http_request import describe_answer, read_retry_after
 from watchbill.connectors.outgoing import OWN_HEADERS, Outgoing, Place, RequestFailed, limit_timeout, merge_headers
 from watchbill.model.decisions import Permanent, RetryAfter
+from watchbill.model.durations import seconds
 from watchbill.model.retry import Retry
 from watchbill.webhooks import make_headers
 from watchbill.worker.run import Run
@@ -48,6 +49,7 @@ async def deliver(
         timeout=limit_timeout(run, place, None if place.endpoint and place.endpoint.timeout else TIMEOUT_SECONDS),
         most_bytes=SHOWN_BYTES,
         truncate=True,
+        needs_body=False,
     )
     try:
         answer = await outgoing.send(run, place, request, endpoint)
@@ -60,15 +62,19 @@ async def deliver(
         await _report(outgoing, run.tenant, endpoint, place, "succeeded")
         return {"status": answer.status, "seconds": round(answer.seconds, 3), "tries": run.attempt}
     await _report(outgoing, run.tenant, endpoint, place, "gone" if answer.status == GONE else "failed")
-    raise _choose_error(place, answer)
+    raise _choose_error(run, place, answer)
 
 
-def _choose_error(place: Place, answer: Answer) -> Exception:
+def _choose_error(run: Run, place: Place, answer: Answer) -> Exception:
     message = describe_answer(place.redaction, answer)
     if answer.status == GONE:
         return Permanent(message)
     delay = read_retry_after(answer)
-    return RequestFailed(message) if delay is None else RetryAfter(delay, message)
+    # A receiver, or a proxy before it, may ask for more time, and not for less: ten tries in a few seconds would
+    # lose the webhook.
+    if delay is None or delay <= seconds(DELAYS[min(run.attempt, len(DELAYS)) - 1]):
+        return RequestFailed(message)
+    return RetryAfter(delay, message)
 
 
 async def _report(outgoing: Outgoing, tenant: str, endpoint: str | None, place: Place, outcome: str) -> None:

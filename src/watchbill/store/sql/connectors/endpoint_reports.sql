@@ -43,6 +43,10 @@ BEGIN
     WHEN outcome = 'failed' AND e.failing_since <= t - interval '5 days' THEN
       'no delivery has succeeded for five days'
   END;
+  -- While an endpoint fails, most reports change nothing.
+  IF reason IS NULL AND outcome <> 'succeeded' AND e.failing_since IS NOT NULL THEN
+    RETURN false;
+  END IF;
   UPDATE connector_endpoints x
   SET
     failing_since = CASE WHEN outcome <> 'succeeded' THEN coalesce(e.failing_since, t) END,

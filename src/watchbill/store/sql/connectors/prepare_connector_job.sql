@@ -1,7 +1,8 @@
 -- Sets what every job of a connector has, from every producer: `receiver`, by which its queue is
--- fair, and the key of the limit of its endpoint, or of the host of a free address. A delivery runs
--- in the queue `webhooks`, and has the delays of Standard Webhooks if it has no others. Other jobs
--- stay as they are. Makes the queue and the limit of free addresses, if they do not exist yet.
+-- fair, and the key of the limit of its endpoint, or of the host of a free address, or of the name
+-- of an endpoint that does not exist yet. A delivery runs in the queue `webhooks`, and has the
+-- delays of Standard Webhooks if it has no others. Other jobs stay as they are. Makes the queue and
+-- the limit of free addresses, if they do not exist yet.
 CREATE OR REPLACE FUNCTION _prepare_connector_job(n new_job)
 RETURNS new_job
 LANGUAGE plpgsql VOLATILE
@@ -21,7 +22,9 @@ BEGIN
   IF endpoint IS NOT NULL THEN
     key := _endpoint_limit(n.tenant, endpoint);
     IF NOT EXISTS (SELECT FROM limits l WHERE l.name = key) THEN key := NULL; END IF;
-  ELSE
+  END IF;
+  IF key IS NULL THEN
+    -- A free address, or an endpoint that does not exist yet.
     PERFORM _ensure_receiver_limit();
     key := 'connector/receiver:' || _percent_encode(n.tenant) || '/' || _percent_encode(receiver);
   END IF;
@@ -31,8 +34,7 @@ BEGIN
     WHERE NOT starts_with(k, 'endpoint/')
       AND NOT starts_with(k, 'connector/')
     UNION ALL
-    SELECT key WHERE key IS NOT NULL);
-  IF n.limit_keys = '{}' THEN n.limit_keys := NULL; END IF;
+    SELECT key);
   IF n.type = 'connector.webhook.deliver' THEN
     PERFORM _ensure_webhook_queue();
     n.queue := 'webhooks';

@@ -171,7 +171,7 @@ DECLARE
     FROM jsonb_each(e.headers) h
     WHERE h.key !~ '^[A-Za-z0-9!#$%&''*+.^_`|~-]{1,100}$'
       OR jsonb_typeof(h.value) <> 'string'
-      OR h.value #>> '{}' ~ '[\x01-\x08\x0a-\x1f\x7f]'
+      OR h.value #>> '{}' !~ '^([!-~]([\t -~]*[!-~])?)?$'
       OR lower(h.key) IN (
         'authorization', 'cookie', 'proxy-authorization', 'host', 'content-length', 'connection',
         'transfer-encoding', 'upgrade', 'te', 'trailer', 'keep-alive', 'expect',
