@@ -71,9 +71,3 @@ def test_every_column_that_a_section_lists_exists(columns: dict[str, set[str]]) 
         listed = {name for cell in cells for name in re.findall(r"`(\w+)[^`]*`", cell)}
         unknown[title] = sorted(listed - known)
     assert {title: names for title, names in unknown.items() if names} == {}
-
-
-def test_planned_tables_do_not_exist_yet(columns: dict[str, set[str]]) -> None:
-    planned = set(re.findall(r"^\| (\w+)", SECTIONS["Planned tables"], re.MULTILINE)) - {"table"}
-    assert planned
-    assert planned & set(columns) == set()

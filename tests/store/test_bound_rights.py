@@ -95,6 +95,23 @@ CALLS: dict[str, tuple[str, ...]] = {
     "chart_mark_list": ("",),
     "remove_chart_mark": ("%(mark)s",),
     "prune_web": ("'1 hour'",),
+    **dict.fromkeys(
+        (
+            "alert_rule_list", "alert_route_list", "alert_delivery_list", "silence_list", "_has_due_delivery",
+            "_claim_alert_deliveries",
+        ),
+        ("",),
+    ),
+    "alert_list": ("", "id => 1"),
+    "_report_clock_skew": ("%(epoch)s, 9",),
+    "set_alert_rule": ("'backlog', above => 9",),
+    "reset_alert_rule": ("'oldest'",),
+    "set_alert_route": ("'log', 'log'",),
+    "remove_alert_route": ("'chat'",),
+    "test_alert_route": ("'chat'",),
+    "add_silence": ("""'{"rule": "backlog"}', '1 hour'""",),
+    "end_silence": ("%(silence)s",),
+    "_end_alert_delivery": ("'%(delivery)s', 1",),
     "pause": ("'default'", "type => 'type_b'"),
     "resume": ("'stopped'",),
     "drain": ("'node'",),
@@ -253,6 +270,8 @@ REFUSED = {
     "prune_nodes", "_delete_ended_nodes", "prune_keys", "prune_slots", "declare_schedules", "_store_declared_schedules",
     "start_cluster", "_release_orphans", "_report_tally", "_observe", "rebuild_figures", "prune_operations",
     "add_api_key", "revoke_api_key", "_use_api_key", "add_chart_mark", "remove_chart_mark", "prune_web",
+    "set_alert_rule", "reset_alert_rule", "set_alert_route", "remove_alert_route", "test_alert_route", "add_silence",
+    "end_silence", "_claim_alert_deliveries", "_end_alert_delivery", "_report_clock_skew",
 }  # fmt: skip
 # They change nothing; guard() and locked_jobs() lock jobs.
 READ = {
@@ -266,6 +285,8 @@ READ = {
     "schedule_by_name", "schedule_list", "schedule_metrics", "schedule_stats", "slot_list", "stats", "stop_requests",
     "tenant_list", "token_owners", "token_ranges", "why_job", "why_jobs", "why_schedule",
     "figure_list", "sample_list", "failure_list", "api_key_list", "saved_filter_list", "chart_mark_list",
+    "alert_list", "alert_rule_list", "alert_route_list",
+    "alert_delivery_list", "silence_list", "_has_due_delivery",
 }  # fmt: skip
 INVALID_CALLS = ("42601", "42703", "42883", "42P01", "42725", "42804", "22023", "22P02", "23502")
 
@@ -350,6 +371,13 @@ AS $$ SELECT watchbill.start_operation(
 SELECT pg_temp.keep('operation', pg_temp.begin(NULL)), pg_temp.keep('paused_operation', pg_temp.begin(NULL));
 SELECT watchbill.pause_operation(pg_temp.find('paused_operation'));
 SELECT watchbill.cancel_operation(pg_temp.begin(pg_temp.past()), now => pg_temp.past());
+
+INSERT INTO watchbill.alerts (rule, subject, tenant, severity, state, since, fired_at, reason)
+VALUES ('endpoint_disabled', '{SECRET}', 'b', 'warning', 'firing', now(), now(), '{SECRET}');
+SELECT watchbill.set_alert_rule('oldest', above => 9), watchbill.set_alert_route('chat', 'slack', 'env:{SECRET}');
+SELECT pg_temp.keep('silence', watchbill.add_silence('{{"subject": "{SECRET}"}}', '1 hour'));
+SELECT pg_temp.keep('delivery', watchbill.test_alert_route('chat'));
+SELECT watchbill._report_clock_skew(value::bigint, 9) FROM site WHERE name = 'epoch';
 
 SELECT pg_temp.keep('lock', watchbill.lock_acquire('shop', '1 hour'));
 SELECT watchbill.lock_acquire('old', now => pg_temp.past());

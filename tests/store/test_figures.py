@@ -350,7 +350,7 @@ def test_a_part_that_fails_does_not_stop_the_others(db: Db) -> None:
     finally:
         db.execute("ALTER TABLE watchbill.gone RENAME TO samples")
     errors = {row.chore: row.error for row in db.rows("chore_marks") if row.error}
-    assert errors == dict.fromkeys(("samples", "retention"), 'relation "samples" does not exist')
+    assert errors == dict.fromkeys(("samples", "retention", "alerts"), 'relation "samples" does not exist')
     db.tick(61)
     observe(db)
     assert db.count("samples") == 1

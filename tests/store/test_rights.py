@@ -455,7 +455,15 @@ VALUES = {
     "boolean": "false", "interval": "'1 day'", "jsonb": "'{}'", "regclass": "'pg_temp.jobs'",
 }  # fmt: skip
 IGNORE_THE_TIME = {"declare_queues", "leave_group"}
-NEED_A_ROW_TO_COMPARE_IT_WITH = {"api_key_list", "group_list", "incomplete_items", "limit_keys", "pin_list"}
+NEED_A_ROW_TO_COMPARE_IT_WITH = {
+    "alert_list",
+    "api_key_list",
+    "group_list",
+    "incomplete_items",
+    "limit_keys",
+    "pin_list",
+    "silence_list",
+}
 
 
 def test_only_the_owner_may_give_a_time(logins: Logins) -> None:

@@ -39,9 +39,9 @@ BEGIN
   SELECT * INTO e FROM connector_endpoints x WHERE x.tenant = tenant AND x.name = name FOR UPDATE;
   IF NOT FOUND OR e.disabled_at IS NOT NULL THEN RETURN false; END IF;
   reason := CASE
-    WHEN outcome = 'gone' THEN 'the server answered 410 Gone'
+    WHEN outcome = 'gone' THEN (_endpoint_failure_reasons())[1]
     WHEN outcome = 'failed' AND e.failing_since <= t - interval '5 days' THEN
-      'no delivery has succeeded for five days'
+      (_endpoint_failure_reasons())[2]
   END;
   -- While an endpoint fails, most reports change nothing.
   IF reason IS NULL AND outcome <> 'succeeded' AND e.failing_since IS NOT NULL THEN
@@ -60,3 +60,9 @@ BEGIN
   END IF;
   RETURN reason IS NOT NULL;
 END $$;
+
+-- The reasons for which _report_endpoint() disables an endpoint. Operators give others.
+CREATE OR REPLACE FUNCTION _endpoint_failure_reasons()
+RETURNS text[]
+LANGUAGE sql IMMUTABLE
+RETURN '{the server answered 410 Gone,no delivery has succeeded for five days}'::text[];

@@ -29,5 +29,17 @@ BEGIN
   PERFORM _audit(
     'pause', concat_ws(' ', 'queue ' || queue, 'type ' || type), NULL,
     jsonb_build_object('reason', reason), t);
+  PERFORM _silence_backlog(queue, 'paused', t);
   RETURN true;
 END $$;
+
+-- Silences alerts about jobs that wait in a queue, because an operator has paused or resumed it;
+-- about all queues if it was a type.
+CREATE OR REPLACE FUNCTION _silence_backlog(queue text, verb text, t timestamptz)
+RETURNS void
+LANGUAGE sql VOLATILE AS $$
+  SELECT _silence_consequences(
+    jsonb_strip_nulls(jsonb_build_object(
+      'rule', '["backlog", "oldest", "slow_pickup"]'::jsonb, 'subject', queue)),
+    concat_ws(' ', coalesce('queue ' || queue, 'a type'), 'was', verb), t)
+$$;

@@ -18,6 +18,7 @@ BEGIN
     AND p.type IS NOT DISTINCT FROM type;
   IF NOT FOUND THEN RETURN false; END IF;
   PERFORM _audit('resume', concat_ws(' ', 'queue ' || queue, 'type ' || type), NULL, NULL, t);
+  PERFORM _silence_backlog(queue, 'resumed', t);
   PERFORM unpark_paused(now);
   PERFORM _wake_workers(coalesce(queue, ''));
   RETURN true;

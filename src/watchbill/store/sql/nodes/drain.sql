@@ -12,6 +12,10 @@ BEGIN
   UPDATE nodes n SET state = 'draining' WHERE n.name = name AND n.state = 'active';
   IF NOT FOUND THEN RETURN false; END IF;
   PERFORM _audit('drain', 'node ' || name, NULL, NULL, t);
+  PERFORM _silence_consequences(
+    '{"rule": ["no_nodes", "node_down", "unserved", "unsupported", "unmatched", "tokens_unowned",
+      "no_leader", "rebalancing", "backlog", "oldest", "slow_pickup"]}',
+    'node ' || name || ' drains', t);
   -- Wakes the node, because its next claim reports that it is draining.
   PERFORM pg_notify(_wake_channel(), '');
   RETURN true;

@@ -173,6 +173,14 @@ BEGIN
       FROM u)
   SELECT min(u.run_at), array_agg(u.id) INTO due, requeued FROM u;
   freed := freed || _release_holds(requeued);
+  PERFORM _note_alert_event('poison', x.type, x.jobs, t)
+  FROM (
+    SELECT j.type, count(*) AS jobs
+    FROM jobs j
+    WHERE j.id = ANY (requeued)
+      AND j.lost >= 2
+    GROUP BY 1
+    ORDER BY 1) x;
   DELETE FROM runs r
   WHERE r.epoch = node_epoch
     AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = r.job_id AND j.fence = r.fence);

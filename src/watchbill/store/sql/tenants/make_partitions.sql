@@ -56,6 +56,19 @@ BEGIN
       HINT = 'the parents are finished_succeeded, finished_otherwise, attempts';
 END $$;
 
+-- Lists the partitions of days that ended before an instant.
+CREATE OR REPLACE FUNCTION _list_expired_days(parent text, before timestamptz)
+RETURNS TABLE (name text, partition regclass)
+LANGUAGE sql STABLE AS $$
+  SELECT c.relname, c.oid::regclass
+  FROM pg_inherits i
+  JOIN pg_class c ON c.oid = i.inhrelid
+  WHERE i.inhparent = _list_expired_days.parent::regclass
+    AND c.relname ~ ('^' || _list_expired_days.parent || '_[0-9]{8}$')
+    AND c.relname COLLATE "C" < _list_expired_days.parent
+      || to_char(_list_expired_days.before AT TIME ZONE 'UTC', '"_"YYYYMMDD') COLLATE "C"
+$$;
+
 -- Makes partitions only in a new installation. Later the nodes make them, so that an upgrade does
 -- not wait for readers of the history.
 SELECT make_partitions()

@@ -355,6 +355,8 @@ BEGIN
   DELETE FROM rollups x WHERE x.tenant = e.tenant;
   DELETE FROM samples x WHERE x.tenant = e.tenant;
   DELETE FROM failure_groups x WHERE x.tenant = e.tenant;
+  DELETE FROM alert_deliveries d USING alerts a WHERE a.id = d.alert AND a.tenant = e.tenant;
+  DELETE FROM alerts x WHERE x.tenant = e.tenant;
   DELETE FROM erasures x WHERE x.tenant = e.tenant;
   PERFORM _write_quota_filter();
   IF EXISTS (SELECT FROM limits l WHERE l.name = limit_key) THEN

@@ -1,9 +1,9 @@
 -- Does what is due of the figures: adds up what nodes report, samples how many jobs wait, records
--- groups of failures, summarizes the BRIN indexes of the history, counts ended hours from history,
--- and deletes old figures. Each part is a step of a few milliseconds, and the call ends after the
--- step with which it has taken 30 ms. Returns in how many seconds the next step is due. A part that
--- fails is tried again a minute later, and chore_marks has its error. Locks the row `observer` of
--- chore_marks; returns NULL at once if another node has it.
+-- groups of failures, summarizes the BRIN indexes of the history, evaluates alerts, counts ended
+-- hours from history, and deletes old figures. Each part is a step of a few milliseconds, and the
+-- call ends after the step with which it has taken 30 ms. Returns in how many seconds the next step
+-- is due. A part that fails is tried again a minute later, and chore_marks has its error. Locks the
+-- row `observer` of chore_marks; returns NULL at once if another node has it.
 CREATE OR REPLACE FUNCTION _observe(now timestamptz DEFAULT NULL)
 RETURNS float8
 LANGUAGE plpgsql VOLATILE AS $$
@@ -23,7 +23,7 @@ BEGIN
     FROM chore_marks m
     WHERE m.due_at <= t
       AND m.chore <> 'observer'
-    ORDER BY m.due_at, m.chore
+    ORDER BY m.due_at, m.chore = 'alerts', m.chore
   LOOP
     step_began := clock_timestamp();
     BEGIN
@@ -32,8 +32,9 @@ BEGIN
           WHEN 'samples' THEN _sample_backlog(t)
           WHEN 'failures' THEN _record_failures(t)
           WHEN 'summaries' THEN _summarize_history(t)
+          WHEN 'alerts' THEN _evaluate_alerts(t)
           WHEN 'history' THEN _count_history(t)
-          WHEN 'retention' THEN _prune_figures(t)
+          WHEN 'retention' THEN least(_prune_figures(t), _prune_alerts(t))
         END;
       PERFORM _end_step(step, pause, step_began, NULL, t);
     EXCEPTION WHEN OTHERS THEN
@@ -72,7 +73,7 @@ BEGIN
   WHERE m.chore = step;
 END $$;
 
--- Says whether _observe() has something to do now.
+-- Says whether _observe() has something to do now, or an alert is to be sent.
 CREATE OR REPLACE FUNCTION _has_due_observation(t timestamptz)
 RETURNS boolean
 LANGUAGE sql STABLE
@@ -83,4 +84,5 @@ AS $$
     WHERE m.due_at <= t
       AND m.chore <> 'observer'
       AND (m.chore <> 'tallies' OR EXISTS (SELECT FROM node_counts)))
+    OR EXISTS (SELECT FROM alert_deliveries d WHERE d.ended_at IS NULL AND d.due_at <= t)
 $$;

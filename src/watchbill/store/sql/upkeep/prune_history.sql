@@ -26,6 +26,7 @@ DECLARE
 BEGIN
   PERFORM _check_shared_change('prune_history');
   PERFORM _check_history_table(parent);
+  PERFORM _note_retention(parent, keep, _clock(now));
   more := false;
   IF NOT pg_try_advisory_xact_lock(_lock_class_partitions(), 'jobs'::regclass::oid::int) THEN
     locked := parent;
@@ -72,6 +73,18 @@ BEGIN
   END;
 END $$;
 
+-- Notes how long this table is kept, for the alert `retention`: the nodes' settings say so, and no
+-- table does. The mark is never due.
+CREATE OR REPLACE FUNCTION _note_retention(parent text, keep interval, t timestamptz)
+RETURNS void
+LANGUAGE sql VOLATILE AS $$
+  INSERT INTO chore_marks AS m (chore, due_at, last_at, pace)
+  VALUES ('prune ' || parent, 'infinity', t, extract(epoch FROM keep))
+  ON CONFLICT (chore) DO UPDATE
+  SET last_at = EXCLUDED.last_at,
+    pace = EXCLUDED.pace
+$$;
+
 -- Returns the instant before which rows are too old to be kept.
 CREATE OR REPLACE FUNCTION _retention_start(keep interval, now timestamptz)
 RETURNS timestamptz
@@ -83,19 +96,6 @@ BEGIN
   END IF;
   RETURN _clock(now) - keep;
 END $$;
-
--- Lists the partitions of days that ended before an instant.
-CREATE OR REPLACE FUNCTION _list_expired_days(parent text, before timestamptz)
-RETURNS TABLE (name text, partition regclass)
-LANGUAGE sql STABLE AS $$
-  SELECT c.relname, c.oid::regclass
-  FROM pg_inherits i
-  JOIN pg_class c ON c.oid = i.inhrelid
-  WHERE i.inhparent = _list_expired_days.parent::regclass
-    AND c.relname ~ ('^' || _list_expired_days.parent || '_[0-9]{8}$')
-    AND c.relname COLLATE "C" < _list_expired_days.parent
-      || to_char(_list_expired_days.before AT TIME ZONE 'UTC', '"_"YYYYMMDD') COLLATE "C"
-$$;
 
 -- Deletes old rows of the default partition, which has the rows of days without a partition of
 -- their own. Deletes the idempotency keys of these jobs as well, and frees their ordered keys.

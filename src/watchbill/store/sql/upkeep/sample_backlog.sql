@@ -89,9 +89,3 @@ BEGIN
   ON CONFLICT DO NOTHING;
   RETURN _figures_pause();
 END $$;
-
--- Returns how many seconds pass between two looks: fewer while jobs run.
-CREATE OR REPLACE FUNCTION _figures_pause()
-RETURNS float8
-LANGUAGE sql STABLE
-AS $$ SELECT CASE WHEN EXISTS (SELECT FROM claims) THEN 10.0 ELSE 30.0 END $$;
