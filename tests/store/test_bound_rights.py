@@ -182,6 +182,10 @@ CALLS: dict[str, tuple[str, ...]] = {
     "rebuild_figures": ("clock_timestamp()",),
     "figure_list": ("", "'tenant', 'minute'", "'queue', 'minute'"),
     "sample_list": ("'tenant'", "'queue'"),
+    "_count_page_items": ("",),
+    "_list_endings": ("'tenant', 'b', clock_timestamp() - interval '1 hour', '1 minute'",),
+    "_list_queue_figures": ("", "'slow'"),
+    "_keep_notification": ("'%(running)s', %(fence)s, '%(waiting)s', clock_timestamp(), '{}'",),
     "failure_list": ("", "tenant => 'b'"),
     "_survey": ("%(epoch)s, '{default}'",),
     "lock_acquire": ("'free'", "'shop'"),
@@ -273,7 +277,7 @@ REFUSED = {
     "set_alert_rule", "reset_alert_rule", "set_alert_route", "remove_alert_route", "test_alert_route", "add_silence",
     "end_silence", "_claim_alert_deliveries", "_end_alert_delivery", "_report_clock_skew",
 }  # fmt: skip
-# They change nothing; guard() and locked_jobs() lock jobs.
+# They change nothing; guard() and locked_jobs() lock jobs. For _keep_notification() there is no delivery here.
 READ = {
     "_count_failed_attempts", "_count_schedule_slots", "_describe_blind_caller", "_describe_caller",
     "_describe_job_wait", "_find_job_command", "_find_orphans", "_has_stale_declaration", "_list_invalid_schedules",
@@ -285,7 +289,8 @@ READ = {
     "schedule_by_name", "schedule_list", "schedule_metrics", "schedule_stats", "slot_list", "stats", "stop_requests",
     "tenant_list", "token_owners", "token_ranges", "why_job", "why_jobs", "why_schedule",
     "figure_list", "sample_list", "failure_list", "api_key_list", "saved_filter_list", "chart_mark_list",
-    "alert_list", "alert_rule_list", "alert_route_list",
+    "alert_list", "alert_rule_list", "alert_route_list", "_count_page_items", "_list_endings", "_list_queue_figures",
+    "_keep_notification",
     "alert_delivery_list", "silence_list", "_has_due_delivery",
 }  # fmt: skip
 INVALID_CALLS = ("42601", "42703", "42883", "42P01", "42725", "42804", "22023", "22P02", "23502")

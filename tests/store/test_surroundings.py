@@ -219,7 +219,7 @@ def test_every_function_that_reads_the_clock_takes_now(db: Db) -> None:
     short_ways = {"_enqueue_plain", "_enqueue_plain_many"}
     expected = {
         "_clock", "now", "uuid7", "_check_schedule", "_find_step_error", "_execute_sql_job", "_run_operation_step",
-        "_count_history", "_end_step", "_summarize_history",
+        "_count_history", "_end_step", "_summarize_history", "_find_upkeep_alerts",
     }  # fmt: skip
     assert {row.proname for row in rows} - short_ways == expected
     rows = db.execute("""

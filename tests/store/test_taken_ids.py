@@ -230,7 +230,7 @@ CALLS = {
     "wake": "watchbill.wake(%(id)s)",
     "why_job": "array_agg(x) FROM watchbill.why_job(%(id)s) x",
 }
-OTHER_IDS = {"claim", "lock_acquire", "register", "sweep_dependencies", "sweep_steps"}
+OTHER_IDS = {"alert_delivery_list", "claim", "lock_acquire", "register", "sweep_dependencies", "sweep_steps"}
 ROWS_OF_B = " UNION ALL ".join(
     f"SELECT x::text FROM watchbill.{table} x WHERE {rows}"
     for table, rows in {

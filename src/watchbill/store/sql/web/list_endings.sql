@@ -5,7 +5,8 @@ CREATE OR REPLACE FUNCTION _list_endings(
   dimension text,
   name text,
   since timestamptz,
-  step interval
+  step interval,
+  now timestamptz DEFAULT NULL
 )
 RETURNS TABLE (
   at timestamptz,
@@ -26,7 +27,7 @@ DECLARE
       WHEN dimension IN ('type', 'tenant') THEN '{ten_minutes}'
       ELSE '{minute}'
     END;
-  t timestamptz := _clock();
+  t timestamptz := _clock(now);
 BEGIN
   step := greatest(step, interval '1 minute');
   since := date_bin(step, greatest(since, t - 1000 * step), _figures_origin());

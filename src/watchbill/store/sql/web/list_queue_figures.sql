@@ -2,7 +2,11 @@
 -- paused, up to 1,000: what their jobs wait for, how many were ready in each of the last `minutes`
 -- (0 where no sample was taken), what has ended in the last 5 minutes and in this time, and who
 -- serves and who pauses them. With `name`, only that queue. Reads figures only, and locks nothing.
-CREATE OR REPLACE FUNCTION _list_queue_figures(name text DEFAULT NULL, minutes int DEFAULT 60)
+CREATE OR REPLACE FUNCTION _list_queue_figures(
+  name text DEFAULT NULL,
+  minutes int DEFAULT 60,
+  now timestamptz DEFAULT NULL
+)
 RETURNS TABLE (
   queue text,
   running bigint,
@@ -36,7 +40,7 @@ RETURNS TABLE (
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 DECLARE
-  this_minute timestamptz := date_bin('1 minute', _clock(), _figures_origin());
+  this_minute timestamptz := date_bin('1 minute', _clock(now), _figures_origin());
   first timestamptz;
   newest timestamptz := _find_last_sample('queue');
 BEGIN
