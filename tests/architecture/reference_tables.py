@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import typer
 
+from tests.architecture.http_reference import http_reference
 from tests.architecture.python_reference import python_reference
 from watchbill.cli import _app
 from watchbill.model.durations import DURATION_WORDS, show_duration
@@ -131,6 +132,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "commands.md": commands_table,
     "command_options.md": options_reference,
     "python.md": python_reference,
+    "http.md": http_reference,
 }
 
 

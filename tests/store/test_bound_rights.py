@@ -73,6 +73,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "cancel": ("'%(waiting)s'", "'%(running)s'", "'%(running)s', force => true"),
     "_cancel_job": ("'%(waiting)s', NULL, false", "'%(running)s', NULL, true"),
     "reschedule": ("'%(waiting)s', '2031-01-01'", "'%(done)s'"),
+    "_change_job": ("'%(waiting)s', 7", "'%(waiting)s', queue => 'other'"),
     "release": ("'%(running)s'",),
     "_release_job": ("'%(running)s'",),
     "wake": ("'%(asleep)s'",),
@@ -179,6 +180,10 @@ CALLS: dict[str, tuple[str, ...]] = {
     "sweep_steps": ("",),
     "_report_tally": ("%(epoch)s, 7, '[]'",),
     "_observe": ("",),
+    "_list_endings": ("'tenant', 'b', clock_timestamp() - interval '1 day', '1 hour'",),
+    "_list_queue_figures": ("",),
+    "_count_page_items": ("",),
+    "_keep_notification": ("'%(running)s', 1, '%(done)s', clock_timestamp(), '{}'",),
     "rebuild_figures": ("clock_timestamp()",),
     "figure_list": ("", "'tenant', 'minute'", "'queue', 'minute'"),
     "sample_list": ("'tenant'", "'queue'"),
@@ -292,6 +297,8 @@ READ = {
     "alert_list", "alert_rule_list", "alert_route_list", "_count_page_items", "_list_endings", "_list_queue_figures",
     "_keep_notification",
     "alert_delivery_list", "silence_list", "_has_due_delivery",
+    "_list_endings", "_list_queue_figures", "_count_page_items",
+    "_keep_notification",  # changes deliveries of webhooks only, and none of these jobs is one
 }  # fmt: skip
 INVALID_CALLS = ("42601", "42703", "42883", "42P01", "42725", "42804", "22023", "22P02", "23502")
 

@@ -13,6 +13,8 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from watchbill.dashboard import pages
+from watchbill.dashboard.api.endpoints import PREFIX, TABLE
+from watchbill.dashboard.api.router import make_routes
 from watchbill.dashboard.database import Database
 from watchbill.dashboard.forms import read_form
 from watchbill.dashboard.gate import Auth, Gate, Rules, answer_problem
@@ -27,7 +29,6 @@ from watchbill.redaction import Redaction
 if TYPE_CHECKING:
     from watchbill.app.application import App
 
-API_PREFIX = "/api/v1"
 _MAX_LOGIN_FIELDS = 10
 
 
@@ -73,7 +74,7 @@ class Dashboard:
             look=look or Look(),
         )
         inner = Starlette(
-            routes=[*_list_own_routes(), *pages.routes()],
+            routes=[*_list_own_routes(), *make_routes(PREFIX, TABLE), *pages.routes()],
             exception_handlers={Problem: _answer, WatchbillError: _answer, HTTPException: _answer, Exception: _answer},
         )
         inner.router.redirect_slashes = False
