@@ -1,4 +1,4 @@
-"""`watchbill stats --by`, `stats rebuild`, `metrics` and `health`."""
+"""`watchbill stats --by`, `stats rebuild`, `top`, `metrics` and `health`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from tests.acceptance.command import Watchbill
+from tests.acceptance.terminal import terminal
 from tests.worker.test_health import read_metrics
 
 
@@ -46,6 +47,36 @@ def test_stats_rebuild_has_hours_counted_again(watchbill: Watchbill) -> None:
     done = watchbill.here("stats", "rebuild", "--since", "2h")
     assert (done.returncode, done.stdout.startswith("counting again from ")) == (0, True)
     assert watchbill.here("stats", "rebuild", "--since", "100d").returncode != 0
+
+
+def test_top_in_a_pipe_prints_once(watchbill: Watchbill) -> None:
+    shown = watchbill.here("top")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    backlog, ended, _, names, mail, *_ = shown.stdout.splitlines()
+    assert backlog.startswith("running 0, ready 2; sampled ")
+    assert ended.endswith("runs per second; in the last hour 4 runs, 25.0% failed")
+    assert names.split()[:3] == ["queue", "ready", "running"]
+    assert mail.split()[:3] == ["mail", "2", "0"]
+    assert "▁" not in shown.stdout
+    found = json.loads(watchbill.here("top", "--json").stdout)
+    assert (found["backlog"]["ready"], found["last_hour"]["failed"]) == (2, 1)
+    assert [(queue["queue"], queue["ready"], queue["failed"]) for queue in found["queues"]] == [("mail", 2, 1)]
+    assert [node["name"] for node in found["nodes"]] == ["a"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_top_in_a_terminal(watchbill: Watchbill, width: int) -> None:
+    with terminal(watchbill.command("top"), watchbill.directory, watchbill.environment(), width) as shown:
+        shown.wait_for("s: sort (ready)")
+        shown.press("s")
+        shown.wait_for("s: sort (running)")
+        shown.press("\r")
+        shown.wait_for("Why its jobs wait")
+        shown.wait_for("  ready  ")
+        shown.press("q")
+        assert shown.wait() == 0
+    assert shown.text.rstrip().endswith("\x1b[?25h\x1b[?1049l") or "\x1b[?1049l" in shown.text
+    assert "Traceback" not in shown.text
 
 
 def test_metrics_of_the_installation(watchbill: Watchbill) -> None:

@@ -43,6 +43,7 @@ _COMMANDS = {
         "tokens": "groups:tokens",
         "pins": "groups:pins",
         "stats": "operations:stats",
+        "top": "top:app",
         "metrics": "metrics:metrics",
         "health": "metrics:health",
         "retention": "retention:app",

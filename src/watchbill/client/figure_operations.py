@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from watchbill.client.operations import Operation, Statement
-from watchbill.model.figures import FailureGroup, Figure, Sample
+from watchbill.model.figures import FailureGroup, Figure, QueueFigures, Sample
 
 
 def figures(dimension: str = "all", grain: str = "hour", *, since: datetime | None = None) -> Operation[list[Figure]]:
@@ -14,6 +14,11 @@ def figures(dimension: str = "all", grain: str = "hour", *, since: datetime | No
 
 def samples(dimension: str = "all", *, since: datetime | None = None) -> Operation[list[Sample]]:
     return [Sample(*row) for row in (yield Statement("samples", (dimension, since)))]
+
+
+def queue_figures(name: str | None = None, *, minutes: int = 60) -> Operation[list[QueueFigures]]:
+    """Queues with what waits and runs, and what has ended in so many minutes; with a name, only that queue."""
+    return [QueueFigures(*row) for row in (yield Statement("queue_figures", (name, minutes)))]
 
 
 def failures(*, since: datetime | None = None, limit: int = 100) -> Operation[list[FailureGroup]]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from watchbill.dashboard.database import Transaction
-from watchbill.model.figures import Sample
+from watchbill.model.figures import QueueFigures, Sample
 
 
 class Window(NamedTuple):
@@ -35,7 +34,6 @@ WINDOWS = (
     Window("90 d", 90 * 86_400, 86_400),
 )
 _TREND_SECONDS = 3600
-_FEWEST_FOR_COLOR = 20  # runs; a share of fewer says little
 
 
 def find_window(name: str | None) -> Window:
@@ -63,69 +61,8 @@ class Ending(NamedTuple):
         return self.wait_seconds / self.ended if self.ended else None
 
 
-@dataclass(frozen=True, slots=True)
-class QueueFigures:
-    """A queue: what its jobs waited for when the last sample was taken, what has ended in the last hour, its rules."""
-
-    queue: str
-    running: int | None
-    ready: int | None
-    scheduled: int | None
-    retrying: int | None
-    limited: int | None
-    paused: int | None
-    unsupported: int | None
-    unmatched: int | None
-    blocked: int | None
-    oldest: datetime | None
-    is_estimate: bool | None
-    sampled_at: datetime | None
-    trend: Sequence[int]
-    ended_lately: int | None
-    ended: int | None
-    failed: int | None
-    dead: int | None
-    run_seconds: float | None
-    wait_seconds: float | None
-    nodes: int
-    draining_nodes: int
-    max: int | None
-    fair_by: str | None
-    token_group: str | None
-    paused_at: datetime | None
-    paused_by: str | None
-    pause_reason: str | None
-
-    @property
-    def due(self) -> int:
-        """Jobs that are due and do not run, whatever they wait for."""
-        counts = (self.ready, self.limited, self.paused, self.unsupported, self.unmatched)
-        return sum(count or 0 for count in counts)
-
-    @property
-    def unfinished(self) -> int:
-        counts = (self.running, self.scheduled, self.retrying, self.blocked)
-        return self.due + sum(count or 0 for count in counts)
-
-    @property
-    def per_second(self) -> float:
-        return (self.ended_lately or 0) / 300
-
-    @property
-    def mean_run(self) -> float | None:
-        return (self.run_seconds or 0) / self.ended if self.ended else None
-
-    @property
-    def mean_wait(self) -> float | None:
-        return (self.wait_seconds or 0) / self.ended if self.ended else None
-
-    @property
-    def has_many_failures(self) -> bool:
-        return (self.ended or 0) >= _FEWEST_FOR_COLOR and (self.failed or 0) / (self.ended or 1) >= 0.02
-
-
 async def read_queues(transaction: Transaction, name: str | None = None) -> list[QueueFigures]:
-    rows = await transaction.fetch("web_queues", (name, _TREND_SECONDS // 60))
+    rows = await transaction.fetch("queue_figures", (name, _TREND_SECONDS // 60))
     return [QueueFigures(*row) for row in rows]
 
 

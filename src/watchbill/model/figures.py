@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from uuid import UUID
 
 GRAINS = ("minute", "hour", "day")
 DIMENSIONS = ("queue", "type", "tenant")
+_FEWEST_FOR_COLOR = 20  # runs; a share of fewer says little
 OUTCOMES = ("succeeded", "skipped", "failed", "timed_out", "lost", "snoozed", "dead", "canceled")
 
 
@@ -53,6 +54,71 @@ class Sample:
     blocked: int
     oldest: datetime | None
     is_estimate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """A queue: what its jobs waited for when the last sample was taken, what has ended in the last hour, its rules."""
+
+    queue: str
+    running: int | None
+    ready: int | None
+    scheduled: int | None
+    retrying: int | None
+    limited: int | None
+    paused: int | None
+    unsupported: int | None
+    unmatched: int | None
+    blocked: int | None
+    oldest: datetime | None
+    is_estimate: bool | None
+    sampled_at: datetime | None
+    trend: Sequence[int]
+    ended_lately: int | None
+    ended: int | None
+    failed: int | None
+    dead: int | None
+    run_seconds: float | None
+    wait_seconds: float | None
+    nodes: int
+    draining_nodes: int
+    max: int | None
+    fair_by: str | None
+    token_group: str | None
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_reason: str | None
+
+    @property
+    def due(self) -> int:
+        """Jobs that are due and do not run, whatever they wait for."""
+        counts = (self.ready, self.limited, self.paused, self.unsupported, self.unmatched)
+        return sum(count or 0 for count in counts)
+
+    @property
+    def unfinished(self) -> int:
+        counts = (self.running, self.scheduled, self.retrying, self.blocked)
+        return self.due + sum(count or 0 for count in counts)
+
+    @property
+    def per_second(self) -> float:
+        return (self.ended_lately or 0) / 300
+
+    @property
+    def mean_run(self) -> float | None:
+        return (self.run_seconds or 0) / self.ended if self.ended else None
+
+    @property
+    def mean_wait(self) -> float | None:
+        return (self.wait_seconds or 0) / self.ended if self.ended else None
+
+    @property
+    def failed_share(self) -> float | None:
+        return (self.failed or 0) / self.ended if self.ended else None
+
+    @property
+    def has_many_failures(self) -> bool:
+        return (self.ended or 0) >= _FEWEST_FOR_COLOR and (self.failed_share or 0) >= 0.02
 
 
 @dataclass(frozen=True, slots=True)

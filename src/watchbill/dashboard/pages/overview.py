@@ -13,12 +13,12 @@ from starlette.routing import BaseRoute, Route
 
 from watchbill.client import figure_operations, job_operations
 from watchbill.dashboard.database import Transaction
-from watchbill.dashboard.figures import WINDOWS, Ending, QueueFigures, find_window, read_endings, read_queues
+from watchbill.dashboard.figures import WINDOWS, Ending, find_window, read_endings, read_queues
 from watchbill.dashboard.layout import Frame, read_frame
 from watchbill.dashboard.rendering import show
 from watchbill.dashboard.visit import get_visit, link
 from watchbill.dashboard.words import write_duration, write_number
-from watchbill.model.figures import Sample
+from watchbill.model.figures import QueueFigures, Sample
 from watchbill.model.job import NodeRecord
 
 _MOST_NODES, _MOST_FAILURES, _MOST_RUNS, _MOST_OVERDUE = 5, 5, 5, 3

@@ -223,6 +223,14 @@ SELECT
   oldest, is_estimate
 FROM {schema}.sample_list(%s::text, %s::timestamptz)
 
+-- name: queue_figures
+SELECT
+  queue, running, ready, scheduled, retrying, limited, paused, unsupported, unmatched, blocked,
+  oldest, is_estimate, sampled_at, trend, ended_lately, ended, failed, dead, run_seconds,
+  wait_seconds, nodes, draining_nodes, max, fair_by, token_group, paused_at, paused_by,
+  pause_reason
+FROM {schema}._list_queue_figures(%s::text, %s::int)
+
 -- name: failures
 SELECT failure, tenant, type, exception, message, example, first, last, attempts, dead
 FROM {schema}.failure_list(%s::timestamptz, max => %s::int)

@@ -17,14 +17,6 @@ FROM {schema}.installation i
 -- name: web_frame
 SELECT now, nodes, queues, failures, operations FROM {schema}._count_page_items()
 
--- name: web_queues
-SELECT
-  queue, running, ready, scheduled, retrying, limited, paused, unsupported, unmatched, blocked,
-  oldest, is_estimate, sampled_at, trend, ended_lately, ended, failed, dead, run_seconds,
-  wait_seconds, nodes, draining_nodes, max, fair_by, token_group, paused_at, paused_by,
-  pause_reason
-FROM {schema}._list_queue_figures(%s::text, %s::int)
-
 -- name: web_overdue
 -- Slots that should have ended, the oldest first.
 SELECT o.name, o.tenant, o.slot, o.due_by, o.overdue_at, o.job_id
