@@ -65,6 +65,8 @@ CALLS: dict[str, tuple[str, ...]] = {
         ("'%(done)s'", "'%(child)s'", "'%(running)s'"),
     ),
     "job_page": ("", """'[{"field": "tenant", "operator": "=", "values": ["b"]}]'"""),
+    "_list_ends": ("since => now() - interval '1 minute'",),
+    "audit_list": ("", "tenant => 'b'"),
     "job_list": ("", "tenant => 'b'", "ids => '{%(done)s,%(waiting)s}'"),
     "dead_groups": ("", "tenant => 'b'"),
     "why_jobs": ("", "tenant => 'b'", "'default'"),
@@ -285,6 +287,7 @@ REFUSED = {
 # They change nothing; guard() and locked_jobs() lock jobs. For _keep_notification() there is no delivery here.
 READ = {
     "_count_failed_attempts", "_count_schedule_slots", "_describe_blind_caller", "_describe_caller",
+    "_list_ends", "audit_list",
     "_describe_job_wait", "_find_job_command", "_find_orphans", "_has_stale_declaration", "_list_invalid_schedules",
     "_is_schedule_changed", "_job_seq", "_lock_end", "_read_job_ending", "_survey", "ancestors", "dead_groups",
     "dependency_graph", "endpoint_list", "_read_endpoint", "group_list", "guard", "heartbeat_load",

@@ -140,6 +140,7 @@ def test_no_function_with_the_rights_of_the_owner_takes_a_relation_or_runs_given
         "_erase_history",
         "_free_keys_of_day",
         "_keep_results_of_day",
+        "_list_ends",
         "_make_slot_partitions",
         "_protect_table",
         "_prune_default_partition",

@@ -44,6 +44,7 @@ _COMMANDS = {
         "pins": "groups:pins",
         "stats": "operations:stats",
         "top": "top:app",
+        "audit": "audit:app",
         "metrics": "metrics:metrics",
         "health": "metrics:health",
         "retention": "retention:app",

@@ -54,6 +54,7 @@ from watchbill.cli.reasons import find_number_before, is_over, needs_action, pri
 from watchbill.cli.screen import STATE_COLOURS, Painted, paint, say
 from watchbill.cli.table import LongName, Wrapped
 from watchbill.cli.tree import draw_tree
+from watchbill.cli.watch import watch_job, watch_matches
 from watchbill.client import job_operations
 from watchbill.model.job import JobFilter, JobReason, JobRecord
 from watchbill.model.states import FINISHED
@@ -333,6 +334,26 @@ def _tell_reasons(
     else:
         print_reasons(reasons)
     return reasons
+
+
+@app.command()
+def watch(
+    ctx: typer.Context,
+    id: OneJob = None,
+    where: Where = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each change.")] = False,
+) -> None:
+    """Follow a job until it ends, and exit with 0 if it has succeeded; or print all that ends and fails."""
+    if id is not None and where is not None:
+        raise Usage(
+            "Give the id of a job or a filter.", hint="Without an id it prints all that ends: --where 'queue:mail'."
+        )
+    try:
+        if id is None:
+            watch_matches(ctx.obj, read_where(where), as_json=as_json)
+        raise typer.Exit(0 if watch_job(ctx.obj, find_job(ctx.obj, str(id)), as_json=as_json) else 1)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
 
 
 @app.command()

@@ -7,11 +7,11 @@ import os
 import re
 import select
 import sys
-import termios
-import tty
 from collections import deque
+from importlib.util import find_spec
 from typing import Any, Self
 
+HAS_KEYS = find_spec("termios") is not None
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;]*[ -/]*[@-~]|O[@-~])|.", re.DOTALL)
 _NAMES = {
     "\x1b[A": "up", "\x1bOA": "up", "\x1b[B": "down", "\x1bOB": "down", "\x1b[5~": "page up", "\x1b[6~": "page down",
@@ -30,11 +30,16 @@ class Keyboard:
         self._mode: list[Any] | None = None
 
     def __enter__(self) -> Self:
+        import termios  # missing on Windows
+        import tty
+
         self._mode = termios.tcgetattr(self._file)
         tty.setcbreak(self._file)
         return self
 
     def __exit__(self, *_: object) -> None:
+        import termios
+
         if self._mode is not None:
             termios.tcsetattr(self._file, termios.TCSADRAIN, self._mode)
 

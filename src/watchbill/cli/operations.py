@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
@@ -30,6 +30,7 @@ from watchbill.cli.output import (
     Usage,
     format_local_time,
     pluralize,
+    print_facts,
     print_json,
     print_records,
     print_table,
@@ -37,18 +38,21 @@ from watchbill.cli.output import (
 )
 from watchbill.cli.reasons import tell_causes
 from watchbill.cli.screen import is_terminal, say
+from watchbill.cli.spark import draw_bar, draw_spark
 from watchbill.cli.table import LongName, Wrapped
 from watchbill.client import figure_operations, job_operations, limit_operations, schedule_operations
+from watchbill.errors import name_commands
+from watchbill.filters.condition import Condition, write_conditions
 from watchbill.model.bulk_operation import OperationKind
-from watchbill.model.figures import DIMENSIONS, GRAINS, OUTCOMES, sum_by_name
-from watchbill.model.job import Pause, QueueCount
+from watchbill.model.figures import DIMENSIONS, GRAINS, OUTCOMES, Figure, sum_by_name
+from watchbill.model.job import NodeRecord, Pause, QueueCount
 from watchbill.model.limit_records import QueueRule
 from watchbill.model.schedule import ScheduleStats
 from watchbill.model.states import WAITS
 
 dead = command_group("List, group, retry and purge dead jobs. Without a command: list.")
 queues = command_group("List, pause and resume queues and types. Without a command: list.")
-nodes = command_group("List and drain nodes. Without a command: list.")
+nodes = command_group("List, show and drain nodes. Without a command: list.")
 stats = command_group(
     "Count jobs now, and what has ended by minute, hour, day, queue or type. Without a command: show."
 )
@@ -56,6 +60,8 @@ stats = command_group(
 Limit = Annotated[int, typer.Option(min=1, help="At most this many.")]
 
 # The columns of `queues list`. A terminal shows only those that have jobs. `unsupported`: no node handles the type.
+_MOST_JOBS_OF_NODE = 100
+_CHART_WIDTH = 24
 _COLUMNS = (*WAITS, "running", "suspended", "blocked", "succeeded", "dead", "canceled")
 
 
@@ -265,6 +271,47 @@ def list_nodes(
     )
 
 
+@nodes.command("show")
+def show_node(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="The node's name.", autocompletion=complete_node)],
+    as_json: AsJson = False,
+) -> None:
+    """Show a node and the jobs that it runs. Of several with this name, the newest. Exits with 1 if there is none."""
+    node = next((each for each in ctx.obj.run(job_operations.nodes(gone=True)) if each.name == name), None)
+    if node is None:
+        say(name_commands(f"No node is named {name}. `watchbill nodes --all` lists them."), err=True)
+        raise typer.Exit(1)
+    conditions = write_conditions([Condition("state", "=", ("running",)), Condition("node", "=", (name,))])
+    jobs = ctx.obj.run(job_operations.read_page(conditions, limit=_MOST_JOBS_OF_NODE)).jobs
+    if as_json:
+        print_json(asdict(node) | {"jobs": [asdict(job) for job in jobs]})
+        return
+    facts = {title: value for title, value in _describe_node(node).items() if value not in (None, "")}
+    print_facts(facts)
+    if jobs:
+        say("")
+        short = ctx.obj.shorten_ids([job.id for job in jobs])
+        print_table(
+            ("job", LongName("type"), LongName("queue"), "attempt", "runs since"),
+            [
+                (short[job.id], job.type, job.queue, f"{job.attempt + 1}/{job.max_attempts}", show_age(job.started_at))
+                for job in jobs
+            ],
+        )
+
+
+def _describe_node(node: NodeRecord) -> dict[str, object]:
+    return {
+        "name": node.name, "app": node.app, "state": node.state, "epoch": node.epoch, "host": node.host,
+        "pid": node.pid,
+        "started": format_local_time(node.started_at), "last beat": _show_ago(node.heartbeat_at),
+        "lease until": format_local_time(node.lease_expires_at), "claimed": node.claimed, "capacity": node.capacity,
+        "processed": node.processed, "queues": ", ".join(node.queues or ()), "types": ", ".join(node.types or ()),
+        "leads": ", ".join(node.leads), "labels": ", ".join(f"{name}={value}" for name, value in node.labels.items()),
+    }  # fmt: skip
+
+
 @nodes.command()
 def drain(
     ctx: typer.Context,
@@ -316,13 +363,15 @@ def _print_figures(ctx: typer.Context, by: str, since: str | None, *, as_json: b
         raise Usage(f"--by {by} is invalid.", hint=f"It is one of {words}.")
     grain, dimension = (by, "all") if by in GRAINS else ("hour", by)
     found = ctx.obj.run(figure_operations.figures(dimension, grain, since=None if since is None else read_since(since)))
+    chart, charts = (["runs"], _draw_figures(found, by)) if is_terminal() else ([], {})
     if by in DIMENSIONS:
         found = sum_by_name(found)
     print_records(
         found,
-        ("from" if by in GRAINS else LongName(by), *OUTCOMES, "mean run", "mean wait", "counted"),
+        ("from" if by in GRAINS else LongName(by), *chart, *OUTCOMES, "mean run", "mean wait", "counted"),
         lambda f: (
             f.at if by in GRAINS else f.name,
+            *([charts.get(f.at if by in GRAINS else f.name, "")] if chart else []),
             *(f"{number:,}" if (number := getattr(f, name)) else "" for name in OUTCOMES),
             _show_mean(f.run_seconds, f.runs),
             _show_mean(f.wait_seconds, f.runs),
@@ -331,6 +380,18 @@ def _print_figures(ctx: typer.Context, by: str, since: str | None, *, as_json: b
         as_json=as_json,
         empty="Nothing has ended in this time, as far as nodes have reported.",
     )
+
+
+def _draw_figures(found: Sequence[Figure], by: str) -> dict[datetime | str, str]:
+    """Returns a bar for each time, or for each name its runs in each hour."""
+    if by in GRAINS:
+        most = max((figure.runs for figure in found), default=0)
+        return {figure.at: draw_bar(figure.runs, most, _CHART_WIDTH) for figure in found}
+    hours = sorted({figure.at for figure in found})
+    runs: dict[str, dict[datetime, int]] = defaultdict(dict)
+    for figure in found:
+        runs[figure.name][figure.at] = figure.runs
+    return {name: draw_spark([by_hour.get(hour, 0) for hour in hours], _CHART_WIDTH) for name, by_hour in runs.items()}
 
 
 def _show_mean(seconds: float, runs: int) -> str:

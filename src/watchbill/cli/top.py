@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from watchbill.cli.help import command_group
+from watchbill.cli.keyboard import HAS_KEYS
 from watchbill.cli.output import AsJson, GlobalOptions, print_json, print_table
 from watchbill.cli.screen import is_terminal, say
 from watchbill.cli.spark import draw_spark
@@ -39,7 +40,7 @@ def top(
 ) -> None:
     """Show what runs, waits and fails, each second: queues, nodes and groups of failures. q ends it."""
     options: GlobalOptions = ctx.obj
-    if as_json or once or not (is_terminal() and sys.stdin.isatty()):
+    if as_json or once or not (HAS_KEYS and is_terminal() and sys.stdin.isatty()):
         found = options.run(read_snapshot())
         print_json(make_data(found)) if as_json else print_snapshot(found)
         return

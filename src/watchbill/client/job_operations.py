@@ -12,6 +12,7 @@ import orjson
 
 from watchbill.client.operations import Operation, Statement
 from watchbill.errors import WatchbillError
+from watchbill.model.audit import AuditRecord
 from watchbill.model.dependency_graph import AdjacentJob, Dependency, DependencyGraph, EarlierJob, GraphJob
 from watchbill.model.ids import id_range, read_id
 from watchbill.model.job import (
@@ -26,12 +27,13 @@ from watchbill.model.job import (
     Pause,
     QueueCount,
 )
-from watchbill.model.job_page import JobPage, ListedJob
+from watchbill.model.job_page import EndPage, JobEnd, JobPage, ListedJob
 from watchbill.model.steps import StepRecord
 from watchbill.store.refusals import Invalid
 
 _LISTED_NAMES = [field.name for field in fields(ListedJob)]
 _LISTED = len(_LISTED_NAMES)
+_END_NAMES = [field.name for field in fields(JobEnd)]
 Ending = tuple[str, Any, dict[str, Any] | None]  # state, result, error
 MAX_GRAPH_JOBS = 10_000
 MAX_ADJACENT_JOBS = 20  # in each direction
@@ -108,6 +110,12 @@ def read_page(conditions: str, *, after: UUID | None = None, limit: int = 50) ->
     next_after, scanned, _ = last[_LISTED:]
     reached = last[_LISTED_NAMES.index("created_at")]
     return JobPage([ListedJob(*row[:_LISTED]) for row in rows], next_after, scanned, reached)
+
+
+def read_ends(conditions: str, since: datetime | None, *, limit: int = 50) -> Operation[EndPage]:
+    """What has ended since then; nothing without `since`. The next page starts where this one ends."""
+    *rows, last = yield Statement("job_ends", (conditions, since, limit))
+    return EndPage([JobEnd(*row[:-1]) for row in rows], last[-1], last[_END_NAMES.index("ended_at")])
 
 
 def exists(job_id: UUID) -> Operation[bool]:
@@ -208,6 +216,21 @@ def drain(name: str) -> Operation[bool]:
 def _ask_yes_or_no(query: str, *params: Any) -> Operation[bool]:
     ((answer,),) = yield Statement(query, params, (bool,))
     return bool(answer)
+
+
+def audit(
+    *,
+    subject: str | None = None,
+    actor: str | None = None,
+    action: str | None = None,
+    tenant: str | None = None,
+    since: datetime | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> Operation[list[AuditRecord]]:
+    """What operators did, newest first; the next page has rows with smaller ids than `before`."""
+    rows = yield Statement("audit", (subject, actor, action, tenant, since, before, limit))
+    return [AuditRecord(*row) for row in rows]
 
 
 def pauses() -> Operation[list[Pause]]:

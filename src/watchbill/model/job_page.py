@@ -41,3 +41,31 @@ class JobPage:
     next: UUID | None
     scanned: int
     reached: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """A job that has finished, or a failed run whose job is tried again: at `run_at`, if it does not run already."""
+
+    id: UUID
+    state: State
+    outcome: str
+    type: str
+    queue: str
+    tenant: str
+    attempt: int
+    max_attempts: int
+    started_at: datetime | None
+    ended_at: datetime
+    run_at: datetime | None
+    node: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndPage:
+    """What has ended up to `until`, the oldest first: the first of `total`."""
+
+    ends: Sequence[JobEnd]
+    total: int
+    until: datetime

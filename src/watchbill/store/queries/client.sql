@@ -149,6 +149,12 @@ SELECT
   started_at, finished_at, node, error, next, scanned, is_complete
 FROM {schema}.job_page(%s::jsonb, %s::uuid, %s::int, %s::int)
 
+-- name: job_ends
+SELECT
+  id, state, outcome, type, queue, tenant, attempt, max_attempts, started_at, ended_at, run_at,
+  node, error, total
+FROM {schema}._list_ends(%s::jsonb, %s::timestamptz, %s::int)
+
 -- name: ending
 -- Returns how a job ended; no row while the job is unfinished.
 SELECT state, result, error FROM {schema}._read_job_ending(%s::uuid)
@@ -241,6 +247,11 @@ SELECT {schema}.rebuild_figures(%s::timestamptz)
 -- name: dead_groups
 SELECT type, message, count, first, last, example, exception, failure
 FROM {schema}.dead_groups(%s::text, %s::text)
+
+-- name: audit
+SELECT id, at, actor, login_role, action, subject, tenant, detail
+FROM {schema}.audit_list(
+  %s::text, %s::text, %s::text, %s::text, %s::timestamptz, %s::bigint, %s::int)
 
 -- name: start_operation
 SELECT {schema}.start_operation(
