@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Literal
 
+from watchbill.alerts.sender import AlertSender
 from watchbill.cluster.elector import Elector, LeaderTask
 from watchbill.cluster.lease import Lease
 from watchbill.cluster.membership import Memberships
@@ -135,6 +136,7 @@ class Node:
         wakeups = notifications.wakeups
         reclaimer = Reclaimer(connection, self._events)
         periodic = PeriodicChores(upkeep, unknown_type_grace=self._grace)
+        sender = AlertSender(upkeep, self.config.alerts, wakeups.deliveries)
         survey = Survey(
             connection, self.worker, wakeups, chores.promoter, reclaimer, periodic, chores.elector,
             lease=self.config.lease, poll_seconds=self.config.poll_max_interval,
@@ -155,6 +157,7 @@ class Node:
             repeat("token groups", memberships.run, connection, wakeups.tokens),
             repeat("reclaim", reclaimer.run, connection, reclaimer.wakeup),
             repeat("periodic statements", periodic.run, upkeep, periodic.wakeup),
+            repeat("send alerts", sender.run, upkeep, wakeups.deliveries),
             repeat("retention", Retention(upkeep, self._keep).run, upkeep),
         ]
         if self._payload_store is not None:

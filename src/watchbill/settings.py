@@ -11,6 +11,7 @@ import difflib
 import json
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, fields
@@ -93,6 +94,20 @@ def _read_links(value: object) -> object:
     return tuple(found)
 
 
+def _read_commands(value: object) -> object:
+    """Reads commands such as `pager=/usr/bin/page --now`, separated by semicolons, or a TOML table."""
+    if isinstance(value, str):
+        value = dict(each.split("=", 1) for each in value.split(";") if each.strip())
+    if not isinstance(value, Mapping):
+        pairs = list(value)  # type: ignore[call-overload]
+    else:
+        pairs = [(name.strip(), command.strip()) for name, command in value.items()]
+    for name, command in pairs:
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", name) or not shlex.split(command):
+            raise ValueError("a command has a name and words")
+    return tuple(pairs)
+
+
 def _check_prefix(value: object) -> object:
     if not re.fullmatch(r"(/[\w.~-]+)*/?", str(value)):
         raise ValueError("a prefix begins with a slash")
@@ -113,6 +128,7 @@ Url = Annotated[str, BeforeValidator(_read_postgres_url), Field(min_length=1)]
 SchemaName = Annotated[str, BeforeValidator(_check_schema_name)]
 Patterns = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 Links = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_read_links)]
+Commands = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_read_commands)]
 Prefix = Annotated[str, BeforeValidator(_check_prefix)]
 PayloadPlace = Annotated[str, BeforeValidator(_check_payload_place)]
 Binaries = Annotated[str, BeforeValidator(_check_binaries)]
@@ -297,10 +313,26 @@ class Settings:
     )
     connector_secrets: Names = _make_setting(
         ("env:WATCHBILL_SECRET_*", "file:/run/secrets/*"),
-        "Which references to secrets this worker resolves for endpoints. A * stands for a part of one name, and "
-        "{tenant} for the tenant of the endpoint.",
+        "Which references to secrets this worker resolves for endpoints and for routes of alerts. A * stands for a "
+        "part of one name, and {tenant} for the tenant of the endpoint.",
         "references with *, separated by commas",
         repr=False,
+    )
+    alert_commands: Commands = _make_setting(
+        (),
+        "Commands to which this worker may hand alerts. Routes name them; no row of the database contains a command.",
+        "pairs such as pager=/usr/bin/page --now, separated by semicolons, or a table",
+        repr=False,
+    )
+    smtp_url: str | None = _make_setting(
+        None,
+        "The server that takes mail about alerts. smtp:// uses STARTTLS if it is offered; smtps:// begins with TLS.",
+        "smtp://user:password@mail.example:587, or smtps://",
+        pattern=r"^smtps?://[^/\s]+/?$",
+        repr=False,
+    )
+    smtp_from: str | None = _make_setting(
+        None, "Who sends mail about alerts.", "an address such as watchbill@example.com", pattern=r"^[^\s@]+@[^\s@]+$"
     )
     dashboard_host: str = _make_setting(
         "127.0.0.1",

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, get_overloads
 
 import watchbill
+from watchbill.app.alerts import Alerts
 from watchbill.app.groups import Group
 from watchbill.app.members import Item
 from watchbill.app.operations import Cluster, Jobs, Limits, Queues
@@ -38,6 +39,7 @@ SECTIONS = [
     Section("Limits", Limits, "app.limits"),
     Section("Schedules", Schedules, "app.schedules"),
     Section("Tenants", Tenants, "app.tenants"),
+    Section("Alerts", Alerts, "app.alerts"),
     Section("The cluster", Cluster, "app.cluster", frozenset({"group_options"})),
     Section("Token group", Group, "group", frozenset({"coordination", "name", "options", "producer"})),
     Section("Member", watchbill.Member, "member", frozenset({"epoch", "group"})),

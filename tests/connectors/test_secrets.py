@@ -9,7 +9,7 @@ import pytest
 from watchbill.connectors.exchange import Request
 from watchbill.connectors.guard import read_target
 from watchbill.connectors.outgoing import Place
-from watchbill.connectors.secrets import NoSecret, Secrets
+from watchbill.secrets import NoSecret, Secrets
 
 
 def test_jobs_that_start_together_read_a_secret_once() -> None:
@@ -30,7 +30,7 @@ def test_jobs_that_start_together_read_a_secret_once() -> None:
 
 
 def test_a_resolver_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("watchbill.connectors.secrets.RESOLVER_SECONDS", 0.01)
+    monkeypatch.setattr("watchbill.secrets.RESOLVER_SECONDS", 0.01)
 
     async def vault(key: str, tenant: str) -> str:
         await asyncio.Event().wait()

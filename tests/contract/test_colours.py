@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from watchbill import App, AsyncClient, Client, Job, Lock, Task
+from watchbill.app.alerts import Alerts
 from watchbill.app.groups import Group
 from watchbill.app.members import Item
 from watchbill.app.operations import Cluster, Jobs, Limits, Queues
@@ -53,6 +54,7 @@ _QUIET = {
     Jobs: set[str](),
     Queues: set[str](),
     Limits: set[str](),
+    Alerts: set[str](),
     Cluster: {"group"},
     Group: {"join"},
     Item: set[str](),

@@ -16,7 +16,7 @@ from tests.docs.programs import DOCS, blocks
 from tests.integrations.drivers import set_up_django
 from watchbill.connectors.exchange import Request, Sender
 from watchbill.connectors.guard import Refused, Rules, read_target
-from watchbill.connectors.secrets import Secrets
+from watchbill.secrets import Secrets
 from watchbill.webhooks import make_headers
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -99,12 +99,10 @@ CALLS: dict[str, tuple[str, ...]] = {
     "remove_chart_mark": ("%(mark)s",),
     "prune_web": ("'1 hour'",),
     **dict.fromkeys(
-        (
-            "alert_rule_list", "alert_route_list", "alert_delivery_list", "silence_list", "_has_due_delivery",
-            "_claim_alert_deliveries",
-        ),
+        ("alert_rule_list", "alert_route_list", "alert_delivery_list", "silence_list"),
         ("",),
     ),
+    **dict.fromkeys(("_claim_alert_deliveries", "_find_next_delivery"), ("ARRAY['slack', 'log']",)),
     "alert_list": ("", "id => 1"),
     "_report_clock_skew": ("%(epoch)s, 9",),
     "set_alert_rule": ("'backlog', above => 9",),
@@ -299,9 +297,7 @@ READ = {
     "figure_list", "sample_list", "failure_list", "api_key_list", "saved_filter_list", "chart_mark_list",
     "alert_list", "alert_rule_list", "alert_route_list", "_count_page_items", "_list_endings", "_list_queue_figures",
     "_keep_notification",
-    "alert_delivery_list", "silence_list", "_has_due_delivery",
-    "_list_endings", "_list_queue_figures", "_count_page_items",
-    "_keep_notification",  # changes deliveries of webhooks only, and none of these jobs is one
+    "alert_delivery_list", "silence_list", "_find_next_delivery",
 }  # fmt: skip
 INVALID_CALLS = ("42601", "42703", "42883", "42P01", "42725", "42804", "22023", "22P02", "23502")
 

@@ -25,6 +25,7 @@ NOTHING = {
     "has_claim": False,
     "has_dependency": False,
     "has_operation": False,
+    "has_due_delivery": False,
 }
 
 
@@ -46,6 +47,17 @@ def test_survey_finds_nothing_where_nothing_is_to_do(db: Db) -> None:
     db.value("pause", queue="default")
     db.enqueue()
     assert findings(db, epoch) == {}, "another queue, and a paused one"
+
+
+def test_survey_finds_a_message_of_an_alert_while_nobody_sends_it(db: Db) -> None:
+    epoch = db.node()
+    db.value("set_alert_route", name="log", kind="log")
+    db.value("test_alert_route", name="log")
+    assert findings(db, epoch) == {"has_due_delivery": True}
+    assert [row.kind for row in db.call("_claim_alert_deliveries", abilities=["log"])] == ["log"]
+    assert findings(db, epoch) == {}
+    db.tick(60)
+    assert findings(db, epoch) == {"has_due_delivery": True}
 
 
 def test_survey_returns_the_heartbeats_of_all_nodes(db: Db) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
+from watchbill.app.alerts import Alerts
 from watchbill.app.flows import Flow
 from watchbill.app.in_process_node import InProcessNode
 from watchbill.app.job import Job
@@ -126,7 +127,7 @@ class App(Registry, Generic[State]):
         self.producer.tenant_from = tenant_from
         self.jobs, self.limits = Jobs(self.producer), Limits(self.producer)
         self.queues = Queues(self.producer, self.queue_names, self.tasks)
-        self.tenants = Tenants(self.producer)
+        self.tenants, self.alerts = Tenants(self.producer), Alerts(self.producer)
         self.cluster = Cluster(self.producer, self._make_member)
         _apps[self] = None
 

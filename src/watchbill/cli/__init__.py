@@ -42,6 +42,8 @@ _COMMANDS = {
         "groups": "groups:groups",
         "tokens": "groups:tokens",
         "pins": "groups:pins",
+        "alerts": "alerts:app",
+        "silences": "alerts:silences",
         "stats": "operations:stats",
         "top": "top:app",
         "audit": "audit:app",

@@ -24,8 +24,8 @@ from watchbill.connectors.outgoing import (
     limit_timeout,
     merge_headers,
 )
-from watchbill.connectors.secrets import Redaction
 from watchbill.model.decisions import Permanent, RetryAfter
+from watchbill.secrets import Redaction
 from watchbill.worker.run import Run
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

@@ -24,8 +24,8 @@ from watchbill.client import endpoint_operations
 from watchbill.client.endpoint_operations import EndpointForJob
 from watchbill.connectors.exchange import Answer, Headers, NoAnswer, Request, Sender, TooLarge
 from watchbill.connectors.guard import Refused, Resolve, Rules, Target, read_target, resolve
-from watchbill.connectors.secrets import NoSecret, Redaction, Secrets
 from watchbill.model.decisions import Permanent
+from watchbill.secrets import NoSecret, Redaction, Secrets
 from watchbill.worker.run import Run
 
 if TYPE_CHECKING:

@@ -52,6 +52,7 @@ class Findings(NamedTuple):
     leaders_expire_in: list[float | None] | None
     turns_in: list[float | None] | None
     has_operation: bool
+    has_due_delivery: bool
 
 
 class SurveyWakeups(Protocol):
@@ -60,6 +61,7 @@ class SurveyWakeups(Protocol):
     jobs: asyncio.Event
     dependents: asyncio.Event
     declarations: asyncio.Event
+    deliveries: asyncio.Event
 
 
 class SurveyedWorker(Protocol):
@@ -124,6 +126,8 @@ class Survey:
             self._wakeups.dependents.set()
         if found.has_stale_declaration:
             self._wakeups.declarations.set()
+        if found.has_due_delivery:
+            self._wakeups.deliveries.set()
         leases = found.leases or []
         beats = zip(found.epochs or [], found.beats or [], leases, found.ages or [], strict=True)
         self._reclaimer.note_beats(beats, asked=asked, has_leftover_claim=found.has_leftover_claim)

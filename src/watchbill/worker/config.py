@@ -8,6 +8,7 @@ import socket
 from dataclasses import dataclass, field
 from uuid import uuid4
 
+from watchbill.alerts.config import AlertConfig
 from watchbill.scheduler.declarer import Declared
 from watchbill.settings import Settings, make_child_environment
 from watchbill.worker.handlers import Kind
@@ -56,6 +57,7 @@ class NodeConfig:
     retry_delay: float | None = None  # the wait before every further attempt, whatever the jobs' policies say
     health_host: str = "127.0.0.1"
     health_port: int | None = None  # 0 means any free port
+    alerts: AlertConfig = AlertConfig()  # noqa: RUF009  (an AlertConfig is frozen)
     watches_loop: bool = True  # end the process when a handler blocks the event loop for too long
 
     @property
@@ -108,6 +110,7 @@ def make_config(
         labels=dict(settings.labels),
         health_host=settings.health_host,
         health_port=settings.health_port,
+        alerts=AlertConfig.of_settings(settings),
         retry_delay=FAST_RETRY_SECONDS if settings.fast_retries else None,
     )
 

@@ -61,6 +61,7 @@ class Wakeups:
         self.leaders = asyncio.Event()  # a group may have no leader, so the elector must look
         self.tokens = asyncio.Event()  # the members or owners of a token group may have changed
         self.declarations = asyncio.Event()  # a schedule in the code may have to be declared again
+        self.deliveries = asyncio.Event()  # a message of an alert is to be sent
         self.progress = asyncio.Event()  # a run has ended, endings were settled, or the node drains
         self.draining = asyncio.Event()  # the node drains; this event is never cleared
         self.stop = asyncio.Event()  # `stop_requests` has new runs

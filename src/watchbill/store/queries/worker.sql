@@ -148,7 +148,8 @@ SELECT
   epochs, beats, leases, ages, fences, has_leftover_claim, next_delayed_in, has_dependency_check,
   has_ready_job, has_sleeping_worker, has_stale_declaration, has_unpaused_job, has_freed_schedule,
   has_unsupported_job, has_claim, has_dependency, has_step, has_parked_job, has_quota,
-  has_due_observation, groups, leaders, terms, leaders_expire_in, turns_in, has_operation
+  has_due_observation, groups, leaders, terms, leaders_expire_in, turns_in, has_operation,
+  has_due_delivery
 FROM {schema}._survey(
   %s::bigint, %s::text[], {schema}._clock() - make_interval(secs => %s), %s::boolean)
 
@@ -185,6 +186,16 @@ SELECT done, more, locked FROM {schema}.prune_history(%s, make_interval(secs => 
 
 -- name: run_operations
 SELECT {schema}.run_operations()
+
+-- name: claim_alert_deliveries
+SELECT id, tries, route, kind, target, secret, event, message::text
+FROM {schema}._claim_alert_deliveries(%s::text[])
+
+-- name: end_alert_delivery
+SELECT {schema}._end_alert_delivery(%s::uuid, %s::int, %s::text, %s::boolean)
+
+-- name: find_next_delivery
+SELECT {schema}._find_next_delivery(%s::text[])
 
 -- name: prune_operations
 SELECT {schema}.prune_operations()

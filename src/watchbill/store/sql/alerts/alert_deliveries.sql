@@ -1,9 +1,12 @@
 -- after: alert_rule_list
 -- Claims deliveries that are due for a minute, and returns them with all that a sender needs: it
 -- sends each and calls _end_alert_delivery(). If it dies before, the delivery is due again after
--- that minute, and is sent again with the same id. The message that an alert has cleared waits for
--- the end of the message that it was raised. Skips locked deliveries.
-CREATE OR REPLACE FUNCTION _claim_alert_deliveries(max int DEFAULT 10, now timestamptz DEFAULT NULL)
+-- that minute, and is sent again with the same id. `abilities` says what the sender can send: kinds
+-- of routes, and command:NAME. What it cannot send it takes a minute later, so that the delivery
+-- says why if no other sender can. Skips locked deliveries.
+CREATE OR REPLACE FUNCTION _claim_alert_deliveries(
+  abilities text[], max int DEFAULT 10, now timestamptz DEFAULT NULL
+)
 RETURNS TABLE (
   id uuid,
   tries int,
@@ -27,21 +30,14 @@ BEGIN
         tries = d.tries + 1
       WHERE d.id = ANY (ARRAY(
         SELECT x.id
-        FROM alert_deliveries x
-        WHERE x.ended_at IS NULL
+        FROM _list_open_deliveries(abilities) l
+        JOIN alert_deliveries x ON x.id = l.id
+        WHERE l.due_at <= t
+          AND x.ended_at IS NULL
           AND x.due_at <= t
-          AND (
-            x.event <> 'cleared'
-            OR NOT EXISTS (
-              SELECT
-              FROM alert_deliveries y
-              WHERE y.alert = x.alert
-                AND y.route = x.route
-                AND y.event = 'raised'
-                AND y.ended_at IS NULL))
-        ORDER BY x.due_at
+        ORDER BY l.due_at
         LIMIT max
-        FOR UPDATE SKIP LOCKED))
+        FOR UPDATE OF x SKIP LOCKED))
       RETURNING d.id, d.tries, d.route, d.event, d.alert, d.created_at)
     SELECT
       c.id, c.tries, c.route, r.kind, r.target, r.secret, c.event,
@@ -51,6 +47,32 @@ BEGIN
     LEFT JOIN alerts a ON a.id = c.alert
     ORDER BY c.created_at;
 END $$;
+
+-- Lists what is to be sent, with the time from which on this sender may take it. The message that
+-- an alert has cleared waits for the end of the message that it was raised.
+CREATE OR REPLACE FUNCTION _list_open_deliveries(abilities text[])
+RETURNS TABLE (id uuid, due_at timestamptz)
+LANGUAGE sql STABLE AS $$
+  SELECT
+    d.id,
+    CASE
+      WHEN CASE r.kind WHEN 'command' THEN 'command:' || r.target ELSE r.kind END
+        <> ALL (abilities) THEN d.due_at + interval '1 minute'
+      ELSE d.due_at
+    END
+  FROM alert_deliveries d
+  LEFT JOIN alert_routes r ON r.name = d.route
+  WHERE d.ended_at IS NULL
+    AND (
+      d.event <> 'cleared'
+      OR NOT EXISTS (
+        SELECT
+        FROM alert_deliveries y
+        WHERE y.alert = d.alert
+          AND y.route = d.route
+          AND y.event = 'raised'
+          AND y.ended_at IS NULL))
+$$;
 
 -- Returns what a receiver gets.
 CREATE OR REPLACE FUNCTION _write_alert_message(event text, at timestamptz, a alerts)
@@ -81,7 +103,8 @@ $$;
 
 -- Notes how a try has ended: without an error it is delivered. Otherwise it is due again after 1 s,
 -- 2 s, 4 s and so on up to ten minutes, and is given up when it is a day old, or at once if
--- `is_hopeless`. Another sender that has claimed it since is not disturbed by a failure.
+-- `is_hopeless`. Another sender that has claimed it since is not disturbed by a failure. Returns
+-- the state; NULL if it had ended, or another sender has it.
 CREATE OR REPLACE FUNCTION _end_alert_delivery(
   id uuid,
   tries int,
@@ -89,12 +112,13 @@ CREATE OR REPLACE FUNCTION _end_alert_delivery(
   is_hopeless boolean DEFAULT false,
   now timestamptz DEFAULT NULL
 )
-RETURNS void
+RETURNS text
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
   reason text := left(error, 500);
+  reached text;
 BEGIN
   PERFORM _check_shared_change('_end_alert_delivery');
   UPDATE alert_deliveries d
@@ -114,17 +138,22 @@ BEGIN
     WHERE y.id = id) x
   WHERE d.id = x.id
     AND d.ended_at IS NULL
-    AND (error IS NULL OR d.tries = tries);
+    AND (error IS NULL OR d.tries = tries)
+  RETURNING d.state INTO reached;
+  RETURN reached;
 END $$;
 
--- Says whether a delivery is due.
-CREATE OR REPLACE FUNCTION _has_due_delivery(now timestamptz DEFAULT NULL)
-RETURNS boolean
+-- Returns the seconds until this sender may take the next delivery, less than 0 if it is due; NULL
+-- if there is none.
+CREATE OR REPLACE FUNCTION _find_next_delivery(abilities text[], now timestamptz DEFAULT NULL)
+RETURNS float8
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
   t timestamptz := _clock(now);
 BEGIN
-  RETURN EXISTS (SELECT FROM alert_deliveries d WHERE d.ended_at IS NULL AND d.due_at <= t);
+  RETURN (
+    SELECT extract(epoch FROM min(d.due_at) - t)
+    FROM _list_open_deliveries(abilities) d);
 END $$;
 
 -- Notes that the clock of a node differs from that of the database. A node calls it only then.

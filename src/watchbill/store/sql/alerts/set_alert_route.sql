@@ -3,7 +3,8 @@
 -- address is a secret; of mail the addresses, separated by commas; of a command its name in the
 -- setting alert_commands of the workers, which has the command itself. `secret` is a reference to
 -- the secret that signs webhooks. `matcher` says which alerts it takes. Only operators that see all
--- tenants may do this.
+-- tenants may do this. A route that is not enabled gets nothing but tests: what it was still to
+-- deliver is given up.
 CREATE OR REPLACE FUNCTION set_alert_route(
   name text,
   kind text,
@@ -36,6 +37,13 @@ BEGIN
     is_enabled = EXCLUDED.is_enabled,
     changed_by = EXCLUDED.changed_by,
     changed_at = EXCLUDED.changed_at;
+  IF NOT set_alert_route.is_enabled THEN
+    UPDATE alert_deliveries d
+    SET state = 'given_up', ended_at = t, error = 'the route was disabled'
+    WHERE d.route = set_alert_route.name
+      AND d.event <> 'test'
+      AND d.ended_at IS NULL;
+  END IF;
   PERFORM _audit(
     'set_alert_route', 'route ' || set_alert_route.name, NULL,
     jsonb_build_object(

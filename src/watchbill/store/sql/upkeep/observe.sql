@@ -73,7 +73,7 @@ BEGIN
   WHERE m.chore = step;
 END $$;
 
--- Says whether _observe() has something to do now, or an alert is to be sent.
+-- Says whether _observe() has something to do now.
 CREATE OR REPLACE FUNCTION _has_due_observation(t timestamptz)
 RETURNS boolean
 LANGUAGE sql STABLE
@@ -84,5 +84,4 @@ AS $$
     WHERE m.due_at <= t
       AND m.chore <> 'observer'
       AND (m.chore <> 'tallies' OR EXISTS (SELECT FROM node_counts)))
-    OR EXISTS (SELECT FROM alert_deliveries d WHERE d.ended_at IS NULL AND d.due_at <= t)
 $$;

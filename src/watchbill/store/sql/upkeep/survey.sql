@@ -43,7 +43,8 @@ RETURNS TABLE (
   terms bigint[],
   leaders_expire_in float8[],
   turns_in float8[],
-  has_operation boolean -- a bulk operation runs
+  has_operation boolean, -- a bulk operation runs
+  has_due_delivery boolean -- of an alert
 )
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
@@ -87,11 +88,13 @@ BEGIN
       OR cardinality(_find_jobs_in_wrong_lanes(1)) > 0,
     EXISTS (SELECT FROM tenants),
     _has_due_observation(t),
-    EXISTS (SELECT FROM bulk_operations o WHERE o.state = 'running')
+    EXISTS (SELECT FROM bulk_operations o WHERE o.state = 'running'),
+    EXISTS (SELECT FROM alert_deliveries d WHERE d.ended_at IS NULL AND d.due_at <= t)
   INTO
     fences, has_leftover_claim, next_delayed_in, has_dependency_check, has_stale_declaration,
     has_unpaused_job, has_freed_schedule, has_unsupported_job, has_claim, has_dependency,
-    has_step, has_parked_job, has_quota, has_due_observation, has_operation;
+    has_step, has_parked_job, has_quota, has_due_observation, has_operation,
+    has_due_delivery;
   SELECT
     array_agg(l.group_name), array_agg(l.leader), array_agg(l.term), array_agg(l.expires_in),
     array_agg(l.turn_in)

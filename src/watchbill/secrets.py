@@ -1,7 +1,7 @@
 """Secrets: from references to values, and out of everything that others may see.
 
 A worker says with the setting `connector_secrets` which references it resolves, so that who may write an endpoint
-cannot fetch other variables and files of the worker, such as the password of its database.
+or a route of alerts cannot fetch other variables and files of the worker, such as the password of its database.
 """
 
 from __future__ import annotations

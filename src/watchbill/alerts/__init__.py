@@ -1,0 +1,1 @@
+"""Sends alerts to the routes that operators have set."""
