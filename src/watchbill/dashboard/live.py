@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import Message
 
 from watchbill.dashboard.problems import Problem
@@ -72,8 +72,7 @@ def _plan(request: Request, visit: Visit, name: str) -> tuple[str, object, Read,
     """The name of a page, the key of its topic, how to read it, and its period."""
     address = urlsplit(name)
     path = address.path
-    known = {route.path for route in request.app.routes if isinstance(route, Route) and "GET" in (route.methods or ())}
-    if path.startswith(_NOT_WATCHED) or path not in known or "{" in path:
+    if path.startswith(_NOT_WATCHED) or not _is_page(request, path):
         raise Problem(404, "There is no such page to watch.", hint="The path is that of a page, without the prefix.")
     identity = visit.identity
     assert identity is not None
@@ -96,7 +95,14 @@ def _plan(request: Request, visit: Visit, name: str) -> tuple[str, object, Read,
     }  # fmt: skip
     seen_by = (identity.role, identity.tenant, identity.queues, identity.types, *cookies.items())
     key = (scope["root_path"], request.headers.get("host"), name, seen_by)
-    return name, key, lambda: _read(request.app, scope), _PERIODS_SECONDS.get(path, USUAL_PERIOD_SECONDS)
+    period = _PERIODS_SECONDS.get(f"/{path.split('/')[1]}", USUAL_PERIOD_SECONDS)
+    return name, key, lambda: _read(request.app, scope), period
+
+
+def _is_page(request: Request, path: str) -> bool:
+    scope = {"type": "http", "method": "GET", "path": path, "root_path": "", "headers": []}
+    routes = [route for route in request.app.routes if isinstance(route, Route) and "GET" in (route.methods or ())]
+    return any(route.matches(scope)[0] is Match.FULL for route in routes)
 
 
 async def _read(app: Any, scope: Mapping[str, Any]) -> str:

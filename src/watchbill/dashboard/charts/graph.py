@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from watchbill.dashboard.charts.drawing import data_table, draw, name_shape, picture, write
+from watchbill.dashboard.charts.drawing import data_table, draw, name_shape, write
 
 MOST_NODES = 300
 FOLD_BEYOND = 30
@@ -47,9 +47,12 @@ def dependency_graph(
     paths = "".join(_bend(places[parent], places[child]) for parent, child in drawn_edges)
     shapes = [draw("path", cls="edge", d=paths)] if paths else []
     shapes += [_draw_node(node, *places[node.id], is_me=node.id == me) for layer in layers for node in layer]
-    picture_ = picture(
-        _say(title, shown, total),
+    # Its boxes are links, so it is a group and not one image.
+    picture_ = draw(
+        "svg",
         *shapes,
+        role="group",
+        aria_label=_say(title, shown, total),
         cls="plot",
         width=width + 2,
         height=height + 2,
