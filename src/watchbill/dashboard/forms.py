@@ -30,3 +30,12 @@ def parse_fields(body: bytes, *, most_fields: int = 1000) -> dict[str, str]:
 
 async def read_form(request: Request, *, most_fields: int = 1000) -> dict[str, str]:
     return parse_fields(await read_form_body(request), most_fields=most_fields)
+
+
+def read_values(body: bytes, name: str, *, most_fields: int = 1000) -> list[str]:
+    """All values of one name, such as those of the boxes that are ticked."""
+    try:
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=most_fields, errors="strict")
+    except ValueError:
+        raise Problem(400, "The form cannot be read.") from None
+    return [value for field, value in pairs if field == name]

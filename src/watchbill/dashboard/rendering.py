@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse, Response
 
 from watchbill.dashboard import words
 from watchbill.dashboard.layout import DOCK, RAIL, Entry, Frame
+from watchbill.dashboard.searches import quote_value
 from watchbill.dashboard.static_files import load_files
 from watchbill.dashboard.visit import get_visit, link
 from watchbill.dashboard.words import Timepiece
@@ -49,6 +50,8 @@ def _environment() -> Environment:
         "bytes": words.write_bytes,
         "duration": words.write_duration,
         "clip": clip,
+        "term": quote_value,
+        "first_line": lambda text: str(text).partition("\n")[0],
     }
     return environment
 

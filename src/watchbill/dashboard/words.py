@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 
@@ -9,6 +10,8 @@ MINUTE, HOUR, DAY = 60, 3600, 86_400
 _LONG = 200 * DAY  # from here on a duration is given in years
 _EXACT_UP_TO = 100_000  # larger numbers are shortened where a tile shows them
 NONE = "-"
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?[+-]\d\d(?::\d\d)?")
+_INTERVAL = re.compile(r"\bin (?:(\d+) days? )?(\d\d+):(\d\d):(\d\d)(?:\.\d+)?\b")
 _SIZES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -137,3 +140,17 @@ class Timepiece:
             return "now"
         shown = write_coarse_duration(past)
         return f"{shown} ago" if past > 0 else f"in {shown}"
+
+    def rewrite(self, sentence: str) -> str:
+        """A sentence of the database with its instants as the page writes them: `since 14:33:53 (7 min ago)`."""
+        named = _INTERVAL.sub(_write_interval, sentence)
+        return _INSTANT.sub(lambda found: self._write_both(datetime.fromisoformat(found[0]), named), named)
+
+    def _write_both(self, instant: datetime, sentence: str) -> str:
+        clock = self.write_clock(instant)
+        return clock if instant > self.now and ", in " in sentence else f"{clock} ({self.write_relative(instant)})"
+
+
+def _write_interval(found: re.Match[str]) -> str:
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return f"in {write_duration(days * DAY + hours * HOUR + minutes * MINUTE + seconds)}"

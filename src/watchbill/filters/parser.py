@@ -20,6 +20,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _OPERATOR = re.compile(r"<=|>=|<|>|:")
 _PLAIN = re.compile(r'[^\s,"]+')
 _SEGMENT = re.compile(r'[^\s.:<>"]+')
+_TERM = re.compile(r'(?:"(?:\\.|[^"\\])*"|[^\s"])+', re.DOTALL)
 
 
 def parse_filter(text: str, now: datetime | None = None) -> tuple[Condition, ...]:
@@ -28,6 +29,11 @@ def parse_filter(text: str, now: datetime | None = None) -> tuple[Condition, ...
         hint = f"Write at most {MOST_CHARACTERS:,} characters."
         raise FilterError(f"it has {len(text):,} characters", text, MOST_CHARACTERS + 1, hint)
     return tuple(_Parser(text, now or datetime.now().astimezone()).read_terms())
+
+
+def split_terms(text: str) -> list[str]:
+    """Returns the terms of a valid filter as they are written, to show them or to leave one out."""
+    return _TERM.findall(text)
 
 
 class _Parser:

@@ -57,3 +57,30 @@ FROM (
 WHERE position(lower(%(text)s::text) IN lower(f.name)) > 0
 ORDER BY starts_with(lower(f.name), lower(%(text)s::text)) DESC, length(f.name), f.kind, f.name
 LIMIT %(most)s::int
+
+-- name: web_listed_jobs
+SELECT id, seq, payload, size, failure, alike
+FROM {schema}._list_page_jobs(%s::uuid[])
+
+-- name: web_attempts
+SELECT run, attempt, outcome, holder, started_at, ended_at, due_at, failure, error
+FROM {schema}.job_attempts(%s::uuid)
+ORDER BY run
+
+-- name: web_alike
+-- How many attempts have failed as the last one of this job; no row if it has no error.
+SELECT p.failure, p.alike
+FROM {schema}._list_page_jobs(ARRAY[%s::uuid], 0) p
+
+-- name: web_audit_of_job
+-- What people did to a job, the newest first. Reads at most 20,000 rows since it was enqueued.
+SELECT a.at, a.actor, a.action, a.detail
+FROM (
+  SELECT x.at, x.id, x.actor, x.action, x.subject, x.detail
+  FROM {schema}.audit x
+  WHERE x.at >= %s::timestamptz
+  ORDER BY x.at DESC
+  LIMIT 20000) a
+WHERE a.subject = %s::text
+ORDER BY a.at DESC, a.id DESC
+LIMIT %s::int
