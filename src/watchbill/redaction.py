@@ -70,6 +70,18 @@ class Redaction:
             return value
         return self._hide(value, (root,), paths)
 
+    def hide_error(self, error: Any, *, type: str | None) -> Any:
+        """An error as it is stored with an attempt. A message that is hidden is not in its traceback either."""
+        hidden = self.hide("error", error, type=type)
+        if not isinstance(hidden, dict) or hidden.get("message") == error.get("message"):
+            return hidden
+        traceback = hidden.get("traceback")
+        if isinstance(traceback, str):
+            for line in filter(str.strip, str(error.get("message")).splitlines()):
+                traceback = traceback.replace(line, HIDDEN)
+            hidden["traceback"] = traceback
+        return hidden
+
     def hide_text(self, text: str) -> str:
         for pattern in self._patterns:
             text = pattern.sub(HIDDEN, text)

@@ -59,3 +59,12 @@ def test_a_search_that_would_reveal_is_known(path: tuple[str, ...], types: list[
 def test_what_cannot_be_read_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"is not a path|is invalid"):
         Redaction(**options).check()
+
+
+def test_a_hidden_message_is_not_in_the_traceback() -> None:
+    error = {"type": "E", "message": "card 4711\nis bad", "traceback": "line 1\nE: card 4711\nis bad"}
+    hidden = Redaction(("error.message",)).hide_error(error, type="a")
+    assert hidden == {"type": "E", "message": HIDDEN, "traceback": f"line 1\nE: {HIDDEN}\n{HIDDEN}"}
+    assert Redaction(("error",)).hide_error(error, type="a") == HIDDEN
+    assert Redaction().hide_error(None, type="a") is None
+    assert error["message"] == "card 4711\nis bad"

@@ -76,7 +76,7 @@ async def show_job(request: Request) -> Response:
         frame = await read_frame(transaction)
         job = await transaction.run(job_operations.get(job_id))
         reasons = await transaction.run(job_operations.why(job_id))
-        attempts = await _read_attempts(transaction, job, redaction)
+        attempts = await read_attempts(transaction, job, redaction)
         near = await transaction.run(job_operations.adjacent(job_id))
         graph = None
         if near:
@@ -194,12 +194,12 @@ def find_way_out(request: Request, job: JobRecord, reason: JobReason) -> WayOut 
 # -- Attempts
 
 
-async def _read_attempts(transaction: Transaction, job: JobRecord, redaction: Redaction) -> list[AttemptLine]:
+async def read_attempts(transaction: Transaction, job: JobRecord, redaction: Redaction) -> list[AttemptLine]:
     """The attempts from the first to the last, and the one that runs now."""
     rows = await transaction.fetch("web_attempts", (job.id,))
     found = []
     for run, attempt, outcome, node, started_at, ended_at, due_at, failure, error in rows:
-        line, traceback = _show_error(redaction.hide("error", error, type=job.type))
+        line, traceback = _show_error(redaction.hide_error(error, type=job.type))
         folded = fold_traceback(traceback) if traceback else []
         found.append(
             AttemptLine(run, attempt, outcome, node, started_at, ended_at, due_at, failure, line, folded, traceback)
@@ -258,7 +258,7 @@ def _show_part(job: JobRecord, part: str, redaction: Redaction) -> tuple[Any, in
 
 def _hide_step(step: StepRecord, job: JobRecord, redaction: Redaction) -> tuple[StepRecord, Any, str | None]:
     result = None if step.result is None else show_json(redaction.hide("result", step.result, type=job.type))
-    return step, result, _show_error(redaction.hide("error", step.error, type=job.type))[0]
+    return step, result, _show_error(redaction.hide_error(step.error, type=job.type))[0]
 
 
 def _draw_graph(request: Request, graph: DependencyGraph, job: JobRecord) -> Any:
