@@ -34,10 +34,10 @@ DECLINED = {"type": "CardDeclined", "message": "insufficient funds for order 71"
 
 
 class Story:
-    """What the tests look for: `jobs` by a name that the story gives them."""
+    """What the tests look for: `jobs`, and `groups` of failures, by names that the story gives them."""
 
     def __init__(self, db: Db) -> None:
-        self.db, self.jobs = db, dict[str, UUID]()
+        self.db, self.jobs, self.groups = db, dict[str, UUID](), dict[str, int]()
 
     def at(self, minutes_ago: float) -> None:
         self.db.now = NOW - timedelta(minutes=minutes_ago)
@@ -235,21 +235,25 @@ def _make_figures(story: Story) -> None:
         INSERT INTO {schema}.rollups (
           grain, dimension, at, name, tenant, succeeded, skipped, failed, timed_out, lost, snoozed, dead, canceled,
           run_seconds, wait_seconds)
-        SELECT 'minute', d.dimension, date_trunc('minute', %s::timestamptz) - m * interval '1 minute', d.name, NULL,
+        SELECT CASE d.dimension WHEN 'type' THEN 'ten_minutes' ELSE 'minute' END, d.dimension,
+          date_trunc('minute', %s::timestamptz) - m * interval '1 minute', d.name, NULL,
           (d.succeeded * (1 + 0.2 * sin(m / 11.0)))::int, 0,
-          CASE WHEN m BETWEEN 7 AND 15 AND d.name IN ('', 'mail') THEN 140 - 12 * abs(11 - m) ELSE 2 + m %% 3 END, 0, 0,
+          CASE WHEN m BETWEEN 7 AND 15 AND d.name IN ('', 'mail', 'mail.send') THEN 140 - 12 * abs(11 - m)
+            ELSE 2 + m %% 3 END, 0, 0,
           0, CASE WHEN m %% 17 = 3 THEN 3 ELSE 0 END, 1, d.succeeded * 0.8, d.succeeded * 1.4
         FROM generate_series(0, 380) m
         CROSS JOIN (VALUES
           ('all', '', 880), ('queue', 'mail', 240), ('queue', 'orders', 120), ('queue', 'default', 480),
-          ('queue', 'imports', 40)) d(dimension, name, succeeded)
+          ('queue', 'imports', 40), ('type', 'mail.send', 240), ('type', 'orders.charge', 90))
+          d(dimension, name, succeeded)
+        WHERE d.dimension <> 'type' OR m %% 10 = 0
         ON CONFLICT DO NOTHING""",
         NOW,
     )  # fmt: skip
-    for task, error, example, first, attempts, dead in (
-        ("mail.send", REFUSED, "mail", 15, 1031, 0),
-        ("mail.send", SLOW, "mail-2", 14, 88, 0),
-        ("orders.charge", DECLINED, "declined", 90 * 1440, 63, 63),
+    for name, task, error, example, first, attempts, dead in (
+        ("refused", "mail.send", REFUSED, "mail", 15, 1031, 0),
+        ("slow", "mail.send", SLOW, "mail-2", 14, 88, 0),
+        ("declined", "orders.charge", DECLINED, "declined", 90 * 1440, 63, 63),
     ):
         db.change(
             """
@@ -260,6 +264,8 @@ def _make_figures(story: Story) -> None:
             task, Jsonb(error), task, error["type"], error["message"], story.jobs[example],
             NOW - timedelta(minutes=first), NOW - timedelta(minutes=8), attempts, dead,
         )  # fmt: skip
+        (found,) = db.call("failure_key", type=task, exception=error["type"], message=error["message"])
+        story.groups[name] = found[0]
 
 
 def _stop_clock(db: Db) -> None:

@@ -20,11 +20,12 @@ PAGES = (
     "/job/{running}",
     "/job/{hostile}",
     "/copy?id={mail}",
+    "/failures?group={refused}",
 )
 
 
 def fill(path: str, site: Site) -> str:
-    return path.format(**site.story.jobs)
+    return path.format(**(site.story.jobs | site.story.groups))
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]*)", line \d+, in ')
 _FOREIGN = re.compile(r"site-packages/|dist-packages/|/lib/python3|/watchbill/|^<frozen |[\\/]Lib[\\/]")
-_PACKAGE = re.compile(r"(?:site-packages|dist-packages)/([^/]+)|/lib/python3[\d.]*/([^/.]+)|/(watchbill)/")
+_PACKAGE = re.compile(r".*(?:site-packages|dist-packages)/([^/]+)|.*/lib/python3[\d.]*/([^/.]+)|.*/(watchbill)/")
 MOST_LINES = 400
 
 
@@ -68,7 +68,7 @@ def _show(frame: _Frame, *, is_last: bool) -> list[Line]:
 def _fold(frames: list[_Frame]) -> list[Line]:
     if not frames:
         return []
-    names = [_PACKAGE.search(frame.file) for frame in frames]
+    names = [_PACKAGE.match(frame.file) for frame in frames]
     packages = dict.fromkeys(next(filter(None, found.groups())) for found in names if found)
     count = f"{len(frames)} {'frame' if len(frames) == 1 else 'frames'}"
     return [Line(f"  ▸ {count}{' of ' + ', '.join(packages) if packages else ''}", "p")]

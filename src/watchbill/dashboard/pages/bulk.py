@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from watchbill.client import bulk_operations
+from watchbill.client import bulk_operations, job_operations
 from watchbill.dashboard.actions import read_back, read_field
+from watchbill.dashboard.database import Transaction
 from watchbill.dashboard.forms import parse_fields, read_form_body, read_values
 from watchbill.dashboard.layout import Frame, read_frame
 from watchbill.dashboard.pages.jobs import write_command
@@ -21,8 +22,8 @@ from watchbill.dashboard.problems import Problem
 from watchbill.dashboard.rendering import leave_notice, show
 from watchbill.dashboard.searches import read_search
 from watchbill.dashboard.visit import Visit, get_visit
-from watchbill.filters.condition import Condition
-from watchbill.model.bulk_operation import BulkOperation, OperationKind, OperationPreview
+from watchbill.filters.condition import Condition, write_conditions
+from watchbill.model.bulk_operation import USUAL_STATES, BulkOperation, OperationKind, OperationPreview
 from watchbill.model.ids import read_id
 from watchbill.model.states import STATES
 
@@ -61,6 +62,8 @@ class Wanted:
     ids: Sequence[str]
     conditions: Sequence[Condition]
     max_jobs: int | None
+
+    is_probe: bool = False
 
     @property
     def words(self) -> Words:
@@ -120,6 +123,7 @@ async def start(request: Request) -> Response:
         frame = await read_frame(transaction)
         wanted = _read_wanted(visit, frame, fields, ids)
         found = await transaction.run(bulk_operations.preview(wanted.kind, wanted.conditions, wanted.max_jobs))
+        wanted = await _name_probe(transaction, wanted)
     typed = "".join(each for each in fields.get("number", "") if each.isdigit())
     if _needs_number(wanted.kind, found) and typed != str(found.jobs):
         problem = f"Type the number of jobs, {found.jobs:,}, to go on. Nothing was changed."
@@ -130,7 +134,8 @@ async def start(request: Request) -> Response:
                 wanted.kind,
                 wanted.conditions,
                 text=wanted.text,
-                arguments=_read_arguments(wanted.words, fields),
+                arguments=_read_arguments(wanted.words, fields)
+                | ({"filter": wanted.filter} if wanted.is_probe else {}),
                 rate=_read_rate(fields.get("rate", "")),
                 max_jobs=wanted.max_jobs,
                 idempotency_key=fields.get("key", "")[:100] or None,
@@ -188,6 +193,18 @@ def _name_jobs(ids: Sequence[str]) -> list[Condition]:
         raise Problem(422, "A chosen id is not the id of a job.")
     bounds = tuple([str(each), str(each)] for each in found)
     return [Condition("id", "=", bounds), Condition("state", "=", STATES)]
+
+
+async def _name_probe(transaction: Transaction, wanted: Wanted) -> Wanted:
+    """A probe names its jobs, so that a page can say what became of them."""
+    if wanted.ids or wanted.max_jobs is None or wanted.max_jobs > MOST_CHOSEN:
+        return wanted
+    states = Condition("state", "=", USUAL_STATES[wanted.kind])
+    page = await transaction.run(
+        job_operations.read_page(write_conditions([*wanted.conditions, states]), limit=wanted.max_jobs)
+    )
+    ids = [str(job.id) for job in page.jobs]
+    return replace(wanted, ids=ids, conditions=_name_jobs(ids), is_probe=True) if ids else wanted
 
 
 def _read_arguments(words: Words, fields: Mapping[str, str]) -> dict[str, Any]:

@@ -84,3 +84,17 @@ FROM (
 WHERE a.subject = %s::text
 ORDER BY a.at DESC, a.id DESC
 LIMIT %s::int
+
+-- name: web_failing_types
+-- How many attempts of each type have failed, in steps from `since` on.
+SELECT t.type, e.failed
+FROM unnest(%s::text[]) t(type)
+CROSS JOIN LATERAL {schema}._list_endings(
+  'type', t.type, %s::timestamptz, make_interval(secs => %s)) e
+ORDER BY t.type, e.at
+
+-- name: web_states
+SELECT j.id, j.state
+FROM unnest(%s::uuid[]) x(id)
+CROSS JOIN LATERAL {schema}.job_by_id(x.id) j
+ORDER BY j.state DESC, j.id
