@@ -186,6 +186,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "_count_page_items": ("",),
     "_list_endings": ("'tenant', 'b', clock_timestamp() - interval '1 hour', '1 minute'",),
     "_list_queue_figures": ("", "'slow'"),
+    "_list_page_jobs": ("'{%(done)s,%(dead)s,%(waiting)s}'",),
     "_keep_notification": ("'%(running)s', %(fence)s, '%(waiting)s', clock_timestamp(), '{}'",),
     "failure_list": ("", "tenant => 'b'"),
     "_survey": ("%(epoch)s, '{default}'",),
@@ -292,6 +293,7 @@ READ = {
     "tenant_list", "token_owners", "token_ranges", "why_job", "why_jobs", "why_schedule",
     "figure_list", "sample_list", "failure_list", "api_key_list", "saved_filter_list", "chart_mark_list",
     "alert_list", "alert_rule_list", "alert_route_list", "_count_page_items", "_list_endings", "_list_queue_figures",
+    "_list_page_jobs",
     "_keep_notification",
     "alert_delivery_list", "silence_list", "_find_next_delivery",
 }  # fmt: skip
