@@ -105,8 +105,9 @@ def test_every_function_that_stands_beside_a_file_is_defined_there() -> None:
 
 @pytest.fixture(scope="module")
 def words_of_the_code() -> set[str]:
-    """Every word of src/, of the tests' own documents and of the file names."""
-    files = [*ROOT.glob("src/**/*.py"), *ROOT.glob("src/**/*.sql"), *ROOT.glob("examples/**/*.py"), ROOT / "Makefile"]
+    """Every word of src/, of examples and deploy files, and of the file names."""
+    patterns = ("src/**/*.py", "src/**/*.sql", "examples/**/*.py", "deploy/**/*.*", "Makefile")
+    files = [file for pattern in patterns for file in ROOT.glob(pattern)]
     return {word for file in files for word in (*re.findall(r"\w+", file.read_text()), file.stem)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,6 +111,8 @@ def _serve(served: Dashboard, settings: Settings) -> None:
     say(f"Dashboard: http://{host}:{settings.dashboard_port}{settings.dashboard_prefix}/")
     if not served.board.has_login:
         say_wrapped("There is no login: everybody on this machine is an admin. Ctrl-C stops it.")
+    # uvicorn raises the signal again after it has drained, so that SIGTERM would count as a failure.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     uvicorn.run(served, **_list_server_options(settings))
 
 
