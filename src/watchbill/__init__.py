@@ -36,7 +36,15 @@ if TYPE_CHECKING:
         ScheduleStats,
         SlotRecord,
     )
-    from watchbill.model.steps import StepError, StepFailed, StepMismatch, StepRecord
+    from watchbill.model.steps import (
+        Signal,
+        SignalTimeout,
+        StepError,
+        StepFailed,
+        StepMismatch,
+        StepRecord,
+        WaitingStep,
+    )
     from watchbill.model.tenant_record import ErasureRecord, TenantRecord
     from watchbill.model.unique import Debounce, Unique
     from watchbill.payloads import PayloadStore
@@ -45,7 +53,8 @@ if TYPE_CHECKING:
     from watchbill.store.refusals import DuplicateJob, Invalid, LockLost, QuotaExceeded, StaleFence, WrongDatabase
     from watchbill.worker.dependencies import Depends
     from watchbill.worker.run import current_job
-    from watchbill.worker.steps import AsyncSteps, CurrentStep, Steps, current_step
+    from watchbill.worker.step_calls import CurrentStep, current_step
+    from watchbill.worker.steps import AsyncSteps, Steps
 
 _MODULES = {
     "watchbill.app.application": ("App",),
@@ -79,7 +88,15 @@ _MODULES = {
         "SlotRecord",
     ),
     "watchbill.model.decisions": ("Permanent", "RetryAfter", "Skip", "Snooze"),
-    "watchbill.model.steps": ("StepError", "StepFailed", "StepMismatch", "StepRecord"),
+    "watchbill.model.steps": (
+        "Signal",
+        "SignalTimeout",
+        "StepError",
+        "StepFailed",
+        "StepMismatch",
+        "StepRecord",
+        "WaitingStep",
+    ),
     "watchbill.model.tenant_record": ("ErasureRecord", "TenantRecord"),
     "watchbill.model.unique": ("Debounce", "Unique"),
     "watchbill.payloads": ("PayloadStore",),
@@ -88,7 +105,8 @@ _MODULES = {
     "watchbill.store.refusals": ("DuplicateJob", "Invalid", "LockLost", "QuotaExceeded", "StaleFence", "WrongDatabase"),
     "watchbill.worker.dependencies": ("Depends",),
     "watchbill.worker.run": ("current_job",),
-    "watchbill.worker.steps": ("AsyncSteps", "CurrentStep", "Steps", "current_step"),
+    "watchbill.worker.step_calls": ("CurrentStep", "current_step"),
+    "watchbill.worker.steps": ("AsyncSteps", "Steps"),
 }
 
 __all__ = [
@@ -143,6 +161,8 @@ __all__ = [
     "ScheduleMetrics",
     "ScheduleRecord",
     "ScheduleStats",
+    "Signal",
+    "SignalTimeout",
     "Skip",
     "SlotRecord",
     "Snooze",
@@ -157,6 +177,7 @@ __all__ = [
     "TenantRecord",
     "ThreadTimeoutWarning",
     "Unique",
+    "WaitingStep",
     "WatchbillError",
     "WrongDatabase",
     "__version__",

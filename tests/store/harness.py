@@ -423,7 +423,7 @@ _ALWAYS: dict[str, LiteralString] = {
     "a job has a wait_key exactly while it waits for something that has one": """
         SELECT id FROM {schema}.jobs
         WHERE (wait_key IS NOT NULL) <> (wait IS NOT NULL AND wait IN ('paused', 'parked', 'unsupported'))
-          AND NOT (wait = 'delayed' AND wait_key IS NOT NULL AND wait_key = 'steps')""",
+          AND NOT (wait IN ('delayed', 'waiting') AND wait_key IS NOT NULL AND wait_key = 'steps')""",
     "a slot is open exactly while its job is": """
         SELECT s.job_id FROM {schema}.slots s LEFT JOIN {schema}.jobs j ON j.id = s.job_id
         WHERE s.job_id IS NOT NULL AND (s.outcome IS NULL) IS DISTINCT FROM (j.id IS NOT NULL)""",
@@ -465,6 +465,7 @@ _WIPE: LiteralString = """
     DELETE FROM {schema}.rebalances; DELETE FROM {schema}.limits; DELETE FROM {schema}.limit_states;
     DELETE FROM {schema}.holds; DELETE FROM {schema}.shares; DELETE FROM {schema}.label_sets;
     DELETE FROM {schema}.uniques; DELETE FROM {schema}.erasures; DELETE FROM {schema}.steps;
+    DELETE FROM {schema}.signals;
     DELETE FROM {schema}.node_counts; DELETE FROM {schema}.rollups; DELETE FROM {schema}.samples;
     DELETE FROM {schema}.failure_groups; DELETE FROM {schema}.bulk_operations;
     DELETE FROM {schema}.api_keys; DELETE FROM {schema}.saved_filters; DELETE FROM {schema}.chart_marks;

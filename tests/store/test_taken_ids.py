@@ -228,13 +228,15 @@ CALLS = {
     "stop_requests": "count(*) FROM watchbill.stop_requests(%(epoch)s, ARRAY[%(id)s])",
     "unblock": "count(*) FROM watchbill.unblock(ARRAY[%(id)s, %(other)s])",
     "wake": "watchbill.wake(%(id)s)",
+    "signal": "watchbill.signal(%(id)s, 'approval')",
+    "receive": "watchbill.receive(%(id)s, %(fence)s, 'answer', 9, '{approval}')",
     "why_job": "array_agg(x) FROM watchbill.why_job(%(id)s) x",
 }
 OTHER_IDS = {"alert_delivery_list", "claim", "lock_acquire", "register", "sweep_dependencies", "sweep_steps"}
 ROWS_OF_B = " UNION ALL ".join(
     f"SELECT x::text FROM watchbill.{table} x WHERE {rows}"
     for table, rows in {
-        **dict.fromkeys(("jobs", "finished_jobs", "attempts", "idempotency", "steps"), "x.tenant = 'b'"),
+        **dict.fromkeys(("jobs", "finished_jobs", "attempts", "idempotency", "steps", "signals"), "x.tenant = 'b'"),
         "dependencies": "x.child = ANY (%(ids)s) OR x.parent = ANY (%(ids)s)",
     }.items()
 )

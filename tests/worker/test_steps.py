@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.worker.conftest import Workbench
-from watchbill import AsyncSteps, JobFailed, Retry, StepFailed, Steps, current_step
+from watchbill import AsyncSteps, JobFailed, Retry, SignalTimeout, StepFailed, Steps, WatchbillError, current_step
 
 SOON = Retry(max_attempts=5, base=0)
 STEPS = "SELECT name, state FROM watchbill.step ORDER BY seq"
@@ -341,3 +341,63 @@ def test_steps_are_refused_where_they_could_never_run(bench: Workbench) -> None:
 
         @bench.app.task(executor="process")
         def two(steps: Steps) -> None: ...
+
+
+async def test_a_job_waits_for_a_signal_and_continues_with_it(bench: Workbench) -> None:
+    @bench.app.task
+    async def expense(steps: AsyncSteps, claim: int) -> str:
+        try:
+            answer = await steps.receive("approval", ask={"claim": claim}, timeout="2d")
+        except SignalTimeout:
+            answer = await steps.receive("approval", "override", ask={"late": True})
+        return f"{answer.payload['verdict']} by {answer.sent_by}, {answer.name}"
+
+    early, late = await expense.aenqueue(1), await expense.aenqueue(2)
+    assert await early.asignal("approval", {"verdict": "yes"}) == "stored"
+    await bench.work_off()
+    assert (await early.aresult(timeout=60)).startswith("yes by ")
+    (waiting,) = await bench.app.jobs.awaiting_steps(signal="approval")
+    assert (waiting.job_id, waiting.ask, waiting.until is not None) == (late.id, {"claim": 2}, True)
+    bench.sql("UPDATE watchbill.steps SET wake_at = now() WHERE job_id = %s", late.id)
+    bench.sql("UPDATE watchbill.jobs SET run_at = now() WHERE id = %s", late.id)
+    await bench.work_off()
+    assert bench.sql(STEPS) == [("receive", "done"), ("receive", "timed_out"), ("receive#2", "waiting")]
+    record = await late.aget()
+    assert (record.state, record.wait) == ("suspended", "waiting")
+    assert await late.asignal("override", {"verdict": "no"}, key="a") == "woken"
+    assert await late.asignal("override", {"verdict": "yes"}, key="a") == "duplicate"
+    await bench.work_off()
+    assert (await late.aresult(timeout=60)).startswith("no by ")
+    assert await late.asignal("override") == "finished"
+
+
+def test_a_def_receives_signals_by_the_key_of_its_job(bench: Workbench) -> None:
+    @bench.app.task
+    def order(steps: Steps) -> list[Any]:
+        return [steps.receive("paid").payload, steps.receive("paid", timeout=0).payload]
+
+    order.using(idempotency_key="order-7").enqueue()
+    assert order.signal_by_key("order-7", "paid", 1) == "stored"
+    job = order.using(idempotency_key="order-7").enqueue()
+    asyncio.run(bench.work_off())
+    assert job.get().state == "dead"
+    assert "SignalTimeout" in str(job.get().error)
+    with pytest.raises(WatchbillError, match="order-8"):
+        order.signal_by_key("order-8", "paid")
+
+
+async def test_a_step_that_has_read_another_signal_does_not_fit(bench: Workbench) -> None:
+    name = "paid"
+
+    @bench.app.task
+    async def order(steps: AsyncSteps) -> None:
+        await steps.receive(name)
+        await steps.sleep("1d")
+
+    job = await order.aenqueue()
+    await job.asignal("paid")
+    await bench.work_off()
+    name = "canceled"
+    await run_on(bench)
+    with pytest.raises(JobFailed, match="it has read paid"):
+        await job.aresult(timeout=60)

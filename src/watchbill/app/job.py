@@ -95,6 +95,14 @@ class Job(Generic[R]):
     async def aget(self, *, connection: Any = None) -> JobRecord:
         return await self._runner.arun(job_operations.get(self.id), connection)
 
+    def signal(self, name: str, payload: Any = None, *, key: str | None = None, connection: Any = None) -> str:
+        """Sends a signal to the job, for a step that waits for this name. Of signals with the same `key` the job gets
+        the first only. Returns `stored`, `woken` (the job waited for it), `duplicate` or `finished`."""
+        return self._runner.run(job_operations.signal(self.id, name, payload, key=key), connection)
+
+    async def asignal(self, name: str, payload: Any = None, *, key: str | None = None, connection: Any = None) -> str:
+        return await self._runner.arun(job_operations.signal(self.id, name, payload, key=key), connection)
+
     def result(self, timeout: Duration | None = None) -> R:
         """Waits until the job has ended. Raises JobFailed, JobCanceled or TimeoutError, and NotCommitted if no worker
         can see the job."""

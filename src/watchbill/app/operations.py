@@ -37,12 +37,12 @@ from watchbill.model.job import (
 from watchbill.model.limit_records import LimitDetails, LimitRecord
 from watchbill.model.limits import Rate, WhenDead, WhenFull
 from watchbill.model.lock import Leader, LockRecord
-from watchbill.model.steps import StepRecord
+from watchbill.model.steps import StepRecord, WaitingStep
 from watchbill.store.refusals import Invalid
 
 
 class Jobs:
-    """Reads jobs and their steps, and cancels, retries, wakes or releases one."""
+    """Reads jobs and their steps, and signals, cancels, retries, wakes or releases one."""
 
     def __init__(self, producer: JobProducer) -> None:
         self._producer = producer
@@ -108,11 +108,46 @@ class Jobs:
         return await self._producer.arun(job_operations.steps(id), connection)
 
     def wake(self, id: UUID, *, connection: Any = None) -> bool:
-        """Ends the sleep of a suspended job now. Returns False if the job is not suspended."""
+        """Ends the sleep of a suspended job now. Returns False if the job does not sleep."""
         return self._producer.run(job_operations.wake(id), connection)
 
     async def awake(self, id: UUID, *, connection: Any = None) -> bool:
         return await self._producer.arun(job_operations.wake(id), connection)
+
+    def signal(
+        self, id: UUID, name: str, payload: Any = None, *, key: str | None = None, connection: Any = None
+    ) -> str:
+        """Sends a signal to the job, for a step that waits for this name. Of signals with the same `key` the job gets
+        the first only. Returns `stored`, `woken` (the job waited for it), `duplicate` or `finished`."""
+        return self._producer.run(job_operations.signal(id, name, payload, key=key), connection)
+
+    async def asignal(
+        self, id: UUID, name: str, payload: Any = None, *, key: str | None = None, connection: Any = None
+    ) -> str:
+        return await self._producer.arun(job_operations.signal(id, name, payload, key=key), connection)
+
+    def waiting_steps(
+        self,
+        *,
+        signal: str | None = None,
+        tenant: str | None = None,
+        limit: int = 50,
+        connection: Any = None,
+    ) -> builtins.list[WaitingStep]:
+        """The steps in which suspended jobs wait, the oldest first: those that wait for this signal, or all."""
+        return self._producer.run(job_operations.waiting_steps(signal=signal, tenant=tenant, limit=limit), connection)
+
+    async def awaiting_steps(
+        self,
+        *,
+        signal: str | None = None,
+        tenant: str | None = None,
+        limit: int = 50,
+        connection: Any = None,
+    ) -> builtins.list[WaitingStep]:
+        return await self._producer.arun(
+            job_operations.waiting_steps(signal=signal, tenant=tenant, limit=limit), connection
+        )
 
     def cancel(self, id: UUID, *, reason: str | None = None, force: bool = False, connection: Any = None) -> str:
         """Cancels a job and returns its state afterwards; `running`: it was asked to stop."""

@@ -34,6 +34,7 @@ from watchbill.app.job import Job, OperationRunner, ResultDecoder
 from watchbill.app.job_options import JobOptions, JobOptionsDict, refuse_other_exceptions
 from watchbill.app.key_formats import compute_keys
 from watchbill.app.payload import BatchSignature, InvalidPayload, Signature
+from watchbill.client.operations import Operation
 from watchbill.errors import WatchbillError
 from watchbill.model.batch import Batch
 from watchbill.model.ids import new_id
@@ -218,6 +219,24 @@ class Task(Generic[P, R]):
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         job = self.new_job(self._signature.encode(args, kwargs, self._key_parameters))
         return await self.producer.asend(job, self.options, self)
+
+    def signal_by_key(
+        self, idempotency_key: str, name: str, payload: Any = None, *, key: str | None = None, connection: Any = None
+    ) -> str:
+        """Sends a signal to the job of this task that was enqueued with this idempotency key. To start a job or to
+        signal the one that runs, enqueue with the key first, in the same transaction. Raises NoSuchJob."""
+        return self.producer.run(self._signal_by_key(idempotency_key, name, payload, key), connection)
+
+    async def asignal_by_key(
+        self, idempotency_key: str, name: str, payload: Any = None, *, key: str | None = None, connection: Any = None
+    ) -> str:
+        return await self.producer.arun(self._signal_by_key(idempotency_key, name, payload, key), connection)
+
+    def _signal_by_key(self, idempotency_key: str, name: str, payload: Any, key: str | None) -> Operation[str]:
+        from watchbill.client.job_operations import signal_by_key
+
+        tenant = self.options.tenant or self.producer.find_tenant()
+        return signal_by_key(self.type, idempotency_key, name, payload, key=key, tenant=tenant)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call that is not sent yet, for enqueue_many, schedules and the like. An argument may be the result of

@@ -288,9 +288,66 @@ def steps(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
 def _show_step_end(step: StepRecord) -> str:
     if step.error:
         return show_error(step.error)
+    if step.state == "waiting" and step.signals:
+        until = f" until {format_local_time(step.wake_at)}" if step.wake_at else ""
+        return f"waits for the signal {' or '.join(step.signals)}{until}"
     if step.result is None:
         return f"waits until {format_local_time(step.wake_at)}" if step.state == "waiting" and step.wake_at else ""
     return show_json(step.result)
+
+
+@app.command()
+def waiting(
+    ctx: typer.Context,
+    signal: Annotated[str | None, typer.Option(metavar="NAME", help="Only those that wait for this signal.")] = None,
+    tenant: OnlyTenant = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List the steps in which suspended jobs wait, the oldest first."""
+    options: GlobalOptions = ctx.obj
+    found = options.run(job_operations.waiting_steps(signal=signal, tenant=tenant, limit=limit))
+    short = {} if as_json else options.shorten_ids([each.job_id for each in found])
+    print_records(
+        found,
+        (LongName("job"), "type", LongName("step"), "signals", "since", "until", Wrapped("ask")),
+        lambda w: (
+            short[w.job_id], w.type, w.name, " or ".join(w.signals or ()), w.since, w.until,
+            "" if w.ask is None else show_json(w.ask),
+        ),
+        as_json=as_json,
+        empty="No suspended job waits.",
+    )  # fmt: skip
+
+
+@app.command("signal")
+def send_signal(
+    ctx: typer.Context,
+    id: JobId,
+    name: Annotated[str, typer.Argument(help="The name that a step of the job waits for.")],
+    payload: Annotated[str | None, typer.Argument(help="Any JSON value.")] = None,
+    key: Annotated[str | None, typer.Option(help="Of signals with the same key the job gets the first only.")] = None,
+) -> None:
+    """Send a signal to a job, now or before a step of it waits."""
+    job = find_job(ctx.obj, id)
+    answer = ctx.obj.run(job_operations.signal(job, name, _read_json(payload), key=key))
+    match answer:
+        case "woken":
+            say(f"{job} goes on")
+        case "stored":
+            say(f"{job} has the signal; no step waits for it yet")
+        case "duplicate":
+            say(f"{job} has a signal with the key {key} already")
+        case _:
+            say(f"{job} has ended; nothing was sent", err=True)
+            raise typer.Exit(1)
+
+
+def _read_json(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError as error:
+        raise Usage(f"PAYLOAD is invalid: {error}", hint='give JSON, such as \'{"verdict": "yes"}\'') from None
 
 
 @app.command()
@@ -298,7 +355,7 @@ def wake(ctx: typer.Context, id: JobId) -> None:
     """End the sleep of a suspended job now."""
     job = find_job(ctx.obj, id)
     if not ctx.obj.run(job_operations.wake(job)):
-        say(f"{job} is not suspended", err=True)
+        say(f"{job} does not sleep", err=True)
         raise typer.Exit(1)
     say(f"{job} goes on")
 
@@ -527,6 +584,8 @@ def _show_attempt(job: JobRecord) -> str:
 def _describe_state(job: JobRecord) -> str:
     """Returns the state, and what the job waits for: `queued: scheduled for 12:00:41`."""
     if job.state == "suspended":
+        if job.wait == "waiting":
+            return "suspended"
         return f"suspended until {format_local_time(job.run_at)}"
     if job.waits is None:
         return job.state

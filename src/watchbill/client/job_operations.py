@@ -28,7 +28,7 @@ from watchbill.model.job import (
     QueueCount,
 )
 from watchbill.model.job_page import EndPage, JobEnd, JobPage, ListedJob
-from watchbill.model.steps import StepRecord
+from watchbill.model.steps import StepRecord, WaitingStep
 from watchbill.store.refusals import Invalid
 
 _LISTED_NAMES = [field.name for field in fields(ListedJob)]
@@ -157,12 +157,52 @@ def steps(job_id: UUID) -> Operation[list[StepRecord]]:
 
 
 def wake(job_id: UUID) -> Operation[bool]:
-    """Ends the sleep of a suspended job. Returns False if the job is not suspended."""
+    """Ends the sleep of a suspended job. Returns False if the job does not sleep."""
     job_id = check_id(job_id)
     ((ended,),) = yield Statement("wake", (job_id,), (int | None,))
     if ended is None and not (yield from exists(job_id)):
         raise NoSuchJob(job_id)
-    return ended is not None
+    return bool(ended)
+
+
+def signal(job_id: UUID, name: str, payload: Any = None, *, key: str | None = None) -> Operation[str]:
+    """Sends a signal to a job. Returns `stored`, `woken`, `duplicate` or `finished`."""
+    job_id = check_id(job_id)
+    ((answer,),) = yield Statement("signal", (job_id, name, _encode_signal(payload), key), (str | None,))
+    return _refuse_missing(job_id, answer)
+
+
+def signal_by_key(
+    type: str,
+    idempotency_key: str,
+    name: str,
+    payload: Any = None,
+    *,
+    key: str | None = None,
+    tenant: str | None = None,
+) -> Operation[str]:
+    """Sends a signal to the job with this idempotency key. Returns what signal() returns."""
+    sent = (type, idempotency_key, name, _encode_signal(payload), key, tenant)
+    ((answer,),) = yield Statement("signal_by_key", sent, (str | None,))
+    if answer is None:
+        raise NoSuchJob(f"of {type} with the idempotency key {idempotency_key!r}")
+    return str(answer)
+
+
+def _encode_signal(payload: Any) -> str | None:
+    """Returns the payload of a signal as JSON text."""
+    try:
+        return None if payload is None else orjson.dumps(payload).decode()
+    except TypeError as error:
+        raise Invalid(f"The payload of a signal must be JSON: {error}.") from None
+
+
+def waiting_steps(
+    *, signal: str | None = None, tenant: str | None = None, limit: int = 50
+) -> Operation[list[WaitingStep]]:
+    """The steps in which suspended jobs wait, the oldest first."""
+    rows = yield Statement("waiting_steps", (signal, tenant, limit), WaitingStep)
+    return [WaitingStep(*row) for row in rows]
 
 
 def cancel(

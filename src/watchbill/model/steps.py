@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
+from uuid import UUID
 
 from watchbill.errors import WatchbillError
 
-StepKind = Literal["run", "sleep", "value"]
+StepKind = Literal["run", "sleep", "value", "signal"]
 
 
 @dataclass(frozen=True)
@@ -16,8 +17,8 @@ class StepRecord:
     """A stored step of a job."""
 
     name: str
-    kind: str  # run, sleep or value
-    state: str  # done, failed or waiting
+    kind: str  # run, sleep, value or signal
+    state: str  # done, failed, timed_out or waiting
     run: int  # which run of the job has stored it
     tries: int
     started_at: datetime | None
@@ -25,6 +26,36 @@ class StepRecord:
     wake_at: datetime | None
     result: Any
     error: dict[str, Any] | None
+    signals: list[str] | None = None  # for the first of which it waits
+    ask: Any = None  # what the people who answer have to know
+
+
+@dataclass(frozen=True)
+class WaitingStep:
+    """A step in which a suspended job waits."""
+
+    job_id: UUID
+    tenant: str
+    type: str
+    queue: str
+    name: str
+    kind: str
+    since: datetime
+    until: datetime | None
+    signals: list[str] | None
+    ask: Any
+    idempotency_key: str | None
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A signal that a step has read."""
+
+    name: str
+    payload: Any
+    key: str | None
+    sent_by: str  # the actor or the database user of the sender
+    sent_at: datetime
 
 
 class StepError(WatchbillError):
@@ -54,6 +85,14 @@ class StepNotStored(StepError):
 
 class WaitOutsideHandler(StepError):
     """A wait was called in another asyncio task than the handler itself."""
+
+
+class SignalTimeout(StepError):
+    """No signal came in time."""
+
+    def __init__(self, step: str, names: tuple[str, ...]) -> None:
+        self.step, self.names = step, names
+        super().__init__(f"Step {step}: no signal {' or '.join(names)} came in time.")
 
 
 class SuspensionSwallowed(StepError):

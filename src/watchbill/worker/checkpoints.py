@@ -12,7 +12,9 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from watchbill.model.steps import StepKind, StepNotStored
 from watchbill.postgres.arrays import float8s, int8s, intervals, jsonbs, nullable_int8s, texts, times, uuids
@@ -62,6 +64,17 @@ class NewStep(NamedTuple):
         return len(self.result or b"") + len(self.error or b"")
 
 
+class SignalWait(NamedTuple):
+    """A step that waits for the first signal of some names."""
+
+    claimed: Claimed
+    name: str
+    seq: int
+    signals: tuple[str, ...]
+    ask: bytes | None
+    timeout: float | None  # seconds
+
+
 Waiting = tuple[NewStep, "asyncio.Future[bool]"]
 
 
@@ -90,6 +103,22 @@ class Checkpointer:
         """Returns the time of the database, in microseconds since 2000."""
         ((now,),) = await self._execute("clock_of_steps", ())
         return int(now)
+
+    async def receive(self, wait: SignalWait) -> tuple[str | None, bytes | None]:
+        """Reads a signal, or stores that the step waits for one. Returns the state of the step and the signal; without
+        a state, another node has the job."""
+        try:
+            ((state, raw),) = await self._execute(
+                "receive_signal",
+                (
+                    UUID(bytes=wait.claimed.id), wait.claimed.fence, wait.name, wait.seq, list(wait.signals),
+                    None if wait.ask is None else wait.ask.decode(),
+                    None if wait.timeout is None else timedelta(seconds=wait.timeout),
+                ),
+            )  # fmt: skip
+        except Refused as error:
+            raise StepNotStored(f"Step {wait.name}: the database has refused it: {error.message}") from error
+        return state, None if raw is None else raw[1:]
 
     async def load(self, claimed: Claimed) -> list[StoredStep]:
         """Returns the steps that earlier runs of the job have stored."""

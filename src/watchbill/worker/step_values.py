@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, get_type_hints
 
 import orjson
 
-from watchbill.model.steps import StepMismatch, StepNotStored
+from watchbill.model.steps import Signal, StepMismatch, StepNotStored
 
 
 @lru_cache(maxsize=1000)
@@ -62,3 +63,21 @@ def compute_digest(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
     except TypeError:
         return None
     return int.from_bytes(blake2b(raw, digest_size=8).digest(), "big", signed=True)
+
+
+def read_signal(raw: bytes) -> Signal:
+    """Returns the signal that receive() has stored as the result of a step."""
+    found = orjson.loads(raw)
+    return Signal(
+        found["name"], found["payload"], found["key"], found["sent_by"], datetime.fromisoformat(found["sent_at"])
+    )
+
+
+def encode_ask(ask: Any) -> bytes | None:
+    """Returns as JSON what people who answer have to know."""
+    if ask is None:
+        return None
+    try:
+        return orjson.dumps(ask)
+    except TypeError as error:
+        raise TypeError(f"steps.receive(ask=...) is invalid: it must be JSON: {error}") from None

@@ -173,8 +173,23 @@ FROM {schema}.job_attempts(%(id)s::uuid)
 ORDER BY run
 
 -- name: job_steps
-SELECT name, kind, state, run, tries, started_at, ended_at, wake_at, result, error
+SELECT
+  name, kind, state, run, tries, started_at, ended_at, wake_at, result, error, signals, ask
 FROM {schema}.job_steps(%s::uuid)
+
+-- name: waiting_steps
+SELECT
+  job_id, tenant, type, queue, name, kind, since, until, signals, ask, idempotency_key
+FROM {schema}.waiting_steps(%s::text, %s::text, %s::int)
+
+-- name: signal
+SELECT {schema}.signal(%s::uuid, %s::text, %s::jsonb, %s::text)
+
+-- name: signal_by_key
+SELECT
+  {schema}.signal_by_key(
+    %s::text, %s::text, %s::text, %s::jsonb, %s::text,
+    coalesce(%s::text, {schema}._session_tenant()))
 
 -- name: wake
 SELECT {schema}.wake(%s::uuid)

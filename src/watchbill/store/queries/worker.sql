@@ -114,6 +114,11 @@ SELECT {schema}._clock()
 SELECT id, name, kind, state, seq, version, tries, digest, remaining, result, error
 FROM {schema}.load_steps(%s::uuid[])
 
+-- name: receive_signal
+SELECT state, result
+FROM {schema}.receive(
+  %s::uuid, %s::bigint, %s::text, %s::int, %s::text[], %s::jsonb, %s::interval)
+
 -- name: locked_jobs
 SELECT k FROM {schema}.locked_jobs(%s::uuid[]) k
 

@@ -195,9 +195,10 @@ BEGIN
           WHEN j.class = 2 AND due.started THEN _job_class(j.max_attempts, j.limit_keys)
           ELSE j.class
         END,
-        run_at = coalesce(due.at, j.run_at),
+        run_at = CASE WHEN due.at = 'infinity' THEN t ELSE coalesce(due.at, j.run_at) END,
         wait = CASE
           WHEN due.outcome = 'unsupported' THEN 'unsupported'
+          WHEN due.at = 'infinity' THEN 'waiting'
           WHEN due.at > t THEN 'delayed'
         END,
         wait_key = CASE
@@ -228,7 +229,9 @@ BEGIN
       FROM u
       WHERE u.outcome IN ('failed', 'timed_out')
         OR u.outcome NOT IN ('unsupported', 'suspended') AND u.age IS NOT NULL)
-  SELECT bool_or(u.wait IS DISTINCT FROM 'delayed'), array_agg(u.id) INTO at_once, ids FROM u;
+  SELECT bool_or(coalesce(u.wait NOT IN ('delayed', 'waiting'), true)), array_agg(u.id)
+  INTO at_once, ids
+  FROM u;
   IF at_once THEN PERFORM _wake_workers(''); END IF;
   RETURN _release_holds(ids);
 END $$;

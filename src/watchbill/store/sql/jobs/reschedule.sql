@@ -153,6 +153,9 @@ BEGIN
     DELETE FROM steps s
     WHERE s.job_id = f.id
       AND s.tenant = f.tenant;
+    DELETE FROM signals g
+    WHERE g.job_id = f.id
+      AND g.tenant = f.tenant;
   END IF;
   INSERT INTO jobs (
     id, seq, run_at, created_at, lane, run, policy, timeout, version, priority, max_attempts,

@@ -1,15 +1,35 @@
--- Returns when a job that waits in its steps is due: the earliest wake time of these steps, but
--- not before `t`. The caller has locked the job.
+-- Returns when a job that waits in its steps is due: at `t` if a signal that a step waits for is
+-- unread, else at the earliest wake time of these steps, but not before `t`; `infinity` if none has
+-- a wake time. The caller has locked the job.
 CREATE OR REPLACE FUNCTION _find_wake_time(job_id uuid, tenant text, t timestamptz)
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE
 AS $$
 #variable_conflict use_variable
 BEGIN
-  RETURN greatest(t, (
-    SELECT min(s.wake_at)
+  RETURN (
+    SELECT
+      CASE
+        WHEN count(*) = 0 OR bool_or(_has_unread_signal(s)) THEN t
+        ELSE greatest(t, min(coalesce(s.wake_at, 'infinity')))
+      END
     FROM steps s
     WHERE s.job_id = job_id
       AND s.tenant = tenant
-      AND s.ended_at IS NULL));
+      AND s.ended_at IS NULL);
+END $$;
+
+-- Says whether a signal that the step waits for is unread.
+CREATE OR REPLACE FUNCTION _has_unread_signal(s steps)
+RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+  RETURN s.signals IS NOT NULL AND EXISTS (
+    SELECT
+    FROM signals g
+    WHERE g.job_id = s.job_id
+      AND g.tenant = s.tenant
+      AND g.read_by IS NULL
+      AND g.name = ANY (s.signals));
 END $$;

@@ -40,9 +40,11 @@ CREATE OR REPLACE FUNCTION _set_view_security_barriers(value boolean)
 RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
+  names text[] :=
+    '{job,running_job,attempt,step,waiting_step,schedule,timer,slot,overdue}';
   name text;
 BEGIN
-  FOREACH name IN ARRAY '{job,running_job,attempt,step,schedule,timer,slot,overdue}'::text[] LOOP
+  FOREACH name IN ARRAY names LOOP
     EXECUTE format('ALTER VIEW %I SET (security_barrier = %s)', name, value);
   END LOOP;
 END $$;

@@ -234,8 +234,8 @@ $$;
 
 -- Deletes what other tables say about these jobs of a tenant: their slots, even of schedules that
 -- were removed earlier, their progress, their stop requests, their ordered keys, their steps and
--- their dependencies. An unfinished job with such an id is of another tenant, and keeps its
--- progress and its stop request.
+-- signals, and their dependencies. An unfinished job with such an id is of another tenant, and
+-- keeps its progress and its stop request.
 CREATE OR REPLACE FUNCTION _delete_traces_of_jobs(
   tenant text, ids uuid[], order_keys text[], schedule_ids bigint[], slots timestamptz[]
 )
@@ -258,6 +258,9 @@ BEGIN
   DELETE FROM steps s
   WHERE s.job_id = ANY (ids)
     AND s.tenant = tenant;
+  DELETE FROM signals g
+  WHERE g.job_id = ANY (ids)
+    AND g.tenant = tenant;
   DELETE FROM dependencies d
   WHERE d.ctid = ANY (ARRAY(
     SELECT x.ctid

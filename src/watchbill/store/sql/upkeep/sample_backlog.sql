@@ -52,7 +52,8 @@ BEGIN
         CASE
           WHEN k.is_running THEN 'running'
           WHEN k.wait = 'blocked' THEN 'blocked'
-          -- A suspended job counts as scheduled: it is due at its wake time.
+          -- A suspended job counts as scheduled.
+          WHEN k.wait = 'waiting' THEN 'scheduled'
           ELSE _describe_job_wait(0, k.wait, k.failed, k.queue, k.type, k.lane, NULL)
         END AS word
       FROM kinds k),

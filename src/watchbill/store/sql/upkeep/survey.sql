@@ -83,7 +83,7 @@ BEGIN
       OR EXISTS (SELECT FROM jobs j WHERE j.wait = 'unsupported' AND j.wait_key IS NOT NULL),
     EXISTS (SELECT FROM claims),
     EXISTS (SELECT FROM dependencies),
-    EXISTS (SELECT FROM steps),
+    EXISTS (SELECT FROM steps) OR EXISTS (SELECT FROM signals),
     EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key IS NOT NULL)
       OR cardinality(_find_jobs_in_wrong_lanes(1)) > 0,
     EXISTS (SELECT FROM tenants),

@@ -1,0 +1,108 @@
+"""One call of a step: its name, and what it asks its runner to do."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from watchbill.model.steps import StepKind
+
+EPOCH_2000 = datetime(2000, 1, 1, tzinfo=UTC)
+LONGEST_NAME = 200  # characters of a name, and of a key
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a step, under the name that it has drawn."""
+
+    name: str
+    kind: StepKind
+    number: int  # in the order of the calls of this run
+    version: int = 1
+    digest: int | None = None
+    function: Callable[..., Any] | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] | None = None
+
+    def run_function(self) -> Any:
+        assert self.function is not None
+        return self.function(*self.args, **self.kwargs or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Asks the database, or anything else that runs on the event loop."""
+
+    work: Coroutine[Any, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    call: Call
+
+
+class WaitForSteps:
+    """Asks to wait until no step of the run is under way."""
+
+
+Request = Ask | Invoke | WaitForSteps
+Program = Generator[Request, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentStep:
+    """The step whose function runs now. `key` is the same in each try and in each run: give it to systems that take an
+    idempotency key."""
+
+    name: str
+    key: str
+
+
+_current: contextvars.ContextVar[CurrentStep] = contextvars.ContextVar("watchbill_step")
+
+
+def current_step() -> CurrentStep:
+    """Returns the step whose function calls this."""
+    try:
+        return _current.get()
+    except LookupError:
+        raise LookupError("current_step() was called outside of a step's function") from None
+
+
+@contextmanager
+def mark_current(step: CurrentStep) -> Iterator[None]:
+    """Makes this step the one that current_step() returns."""
+    token = _current.set(step)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def check_name(name: str, key: str | None) -> None:
+    for what, text in (("name", name), ("key", key)):
+        if text is None:
+            continue
+        if type(text) is not str or not (1 <= len(text) <= LONGEST_NAME and text.isprintable()):
+            raise ValueError(
+                f"steps.using({what}={text!r}) is invalid: give a text of 1 to {LONGEST_NAME} printable characters"
+            )
+    if set(name) & set("[]#/"):
+        raise ValueError(f"steps.using(name={name!r}) is invalid: a name has none of the characters [ ] # /")
+
+
+def find_function_name(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", "<lambda>")
+    if name == "<lambda>":
+        raise TypeError("a step needs a function with a name: write a def, or steps.using(name=...).run(...)")
+    return str(name)
+
+
+def read_instant(instant: datetime) -> int:
+    if instant.tzinfo is None:
+        raise ValueError(f"steps.sleep_until({instant!r}) is invalid: give a time with a zone")
+    return (instant - EPOCH_2000) // timedelta(microseconds=1)

@@ -1,0 +1,293 @@
+"""The steps of one run of a job: which are stored, and what each call has to do.
+
+What a step does is written once, as a generator that yields requests: store this, call that. `Steps` and `AsyncSteps`
+carry them out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from watchbill.model.decisions import Decision
+from watchbill.model.steps import (
+    SignalTimeout,
+    StepError,
+    StepFailed,
+    StepKind,
+    StepMismatch,
+    SuspensionSwallowed,
+    Unwind,
+)
+from watchbill.worker.checkpoints import Checkpointer, NewStep, SignalWait, StoredStep
+from watchbill.worker.outcomes import describe_error
+from watchbill.worker.run import Run
+from watchbill.worker.step_calls import (
+    EPOCH_2000,
+    Ask,
+    Call,
+    CurrentStep,
+    Invoke,
+    Program,
+    Request,
+    WaitForSteps,
+    check_name,
+)
+from watchbill.worker.step_values import compute_digest, decode_result, encode_result, read_signal
+
+logger = logging.getLogger("watchbill.worker")
+
+MOST_STEPS = 10_000  # of a job: a run loads them all
+
+
+@dataclass(slots=True)
+class _Failure:
+    """A failure of a step that is stored only if the handler goes on."""
+
+    step: NewStep
+    number: int  # how many steps had been called when it was raised
+    is_stored: bool = False
+
+
+class Session:
+    """The steps of one run of a job: those that earlier runs have stored, and those of this run."""
+
+    def __init__(
+        self,
+        run: Run,
+        stored: list[StoredStep],
+        checkpointer: Checkpointer,
+        is_draining: Callable[[], bool],
+    ) -> None:
+        self.run, self.checkpointer, self._is_draining = run, checkpointer, is_draining
+        self._stored = {step.name: step for step in stored}
+        self._seq = max((step.seq for step in stored), default=0)
+        self._called: Counter[str] = Counter()
+        self._names: set[str] = set()
+        self._number = 0
+        self._failures: list[_Failure] = []
+        self._running = 0
+        self.is_quiet = asyncio.Event()  # no step is under way
+        self.is_quiet.set()
+        self.unwinding: Unwind | None = None
+
+    # -- names
+
+    def draw(
+        self,
+        kind: StepKind,
+        name: str,
+        key: str | None,
+        function: Callable[..., Any] | None = None,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Call:
+        """Gives a call its name. This happens when the step is called, and not when it is awaited, so that steps that
+        run side by side have the same names in each run."""
+        digest = None if function is None else compute_digest(args, kwargs or {})
+        self._number += 1
+        return Call(self.draw_name(name, key), kind, self._number, 1, digest, function, args, kwargs)
+
+    def draw_name(self, name: str, key: str | None) -> str:
+        check_name(name, key)
+        base = name if key is None else f"{name}[{key}]"
+        self._called[base] += 1
+        number = self._called[base]
+        drawn = base if number == 1 else f"{base}#{number}"
+        self._names.add(drawn)
+        return drawn
+
+    def derive_bytes(self, name: str) -> bytes:
+        """Returns 16 bytes that are the same in each run, and differ from those of other jobs and names."""
+        return blake2b(self.run.claimed.id + self.draw_name(name, None).encode(), digest_size=16).digest()
+
+    # -- what a step does
+
+    def run_step(self, call: Call) -> Program:
+        stored = self._begin(call)
+        if stored is not None:
+            return self._replay(call, stored)
+        yield from self._store_failures(call)
+        began = time.monotonic()
+        assert call.function is not None
+        with self._count_running():
+            try:
+                value = yield Invoke(call)
+            except (Decision, StepError):
+                raise
+            except Exception as error:
+                raise self._note_failure(call, error, began) from error
+            raw = encode_result(call.function, call.name, value, self.run.handler.max_result)
+            yield from self._store(call, "done", began=began, result=raw)
+        return decode_result(call.function, call.name, raw)
+
+    def sleep(self, call: Call, delay: float | None, wake_at: int | None) -> Program:
+        stored = self._begin(call)
+        if stored is not None and stored.state == "done":
+            return None
+        yield from self._store_failures(call)
+        is_over = stored is not None and stored.remaining is not None and stored.remaining <= 0
+        if is_over or (stored is None and delay == 0):
+            yield from self._store(call, "done")
+            return None
+        if stored is None:
+            yield from self._store(call, "waiting", delay=delay, wake_at=wake_at)
+        yield WaitForSteps()
+        raise self.unwind("suspended", f"step {call.name} sleeps")
+
+    def receive(self, call: Call, names: tuple[str, ...], ask: bytes | None, timeout: float | None) -> Program:
+        stored = self._begin(call)
+        if stored is None or stored.state == "waiting":
+            yield from self._store_failures(call)
+            self._seq += 1
+            state, result = yield Ask(
+                self.checkpointer.receive(
+                    SignalWait(self.run.claimed, call.name, self._seq, names, ask, timeout),
+                )
+            )
+        else:
+            state, result = stored.state, stored.result
+        match state:
+            case "done":
+                signal = read_signal(result)
+                if signal.name not in names:
+                    raise self._make_mismatch(call, f"when it waited for other signals: it has read {signal.name}")
+                return signal
+            case "timed_out":
+                raise SignalTimeout(call.name, names)
+            case "waiting":
+                yield WaitForSteps()
+                raise self.unwind("suspended", f"step {call.name} waits for a signal")
+            case _:
+                raise self.unwind("released", "another node has the job")
+
+    def read_now(self, call: Call) -> Program:
+        stored = self._begin(call)
+        if stored is not None:
+            microseconds = orjson.loads(stored.result or b"0")
+        else:
+            yield from self._store_failures(call)
+            microseconds = yield Ask(self.checkpointer.read_clock())
+            yield from self._store(call, "done", result=orjson.dumps(microseconds))
+        return EPOCH_2000 + timedelta(microseconds=microseconds)
+
+    def _begin(self, call: Call) -> StoredStep | None:
+        """Returns what is stored of the step. Raises if it does not fit to this call, or if the run has to end."""
+        self.check()
+        stored = self._stored.get(call.name)
+        if stored is not None:
+            self._check_fit(call, stored)
+        elif self._is_draining() or self.run.stopping is not None:
+            raise self.unwind("released", "this node ends, or the handler was asked to stop")
+        elif self._seq >= MOST_STEPS:
+            raise StepError(
+                f"The job has stored {self._seq:,} steps, which is the most that a job may have.",
+                hint="Do more in each step, or give parts of the work to jobs of their own.",
+            )
+        return stored
+
+    def check(self) -> None:
+        """Raises again what made the handler end, because the handler has caught it and goes on."""
+        if self.unwinding is not None:
+            raise self.unwinding
+
+    def _check_fit(self, call: Call, stored: StoredStep) -> None:
+        if stored.kind != call.kind:
+            what = f"as a step of another kind ({stored.kind}, not {call.kind})"
+        elif None not in (stored.digest, call.digest) and stored.digest != call.digest:
+            what = "with other arguments"
+        else:
+            return
+        raise self._make_mismatch(call, what)
+
+    def _make_mismatch(self, call: Call, what: str) -> StepMismatch:
+        return StepMismatch(
+            f"Step {call.name} was stored by an earlier run {what}. Perhaps the code around it runs in another order. "
+            "Nothing was run.",
+            hint="Give the step a key or a name of its own: steps.using(key=...). Deploy the change and retry the job: "
+            "it continues with this step.",
+        )
+
+    def _replay(self, call: Call, stored: StoredStep) -> Any:
+        assert call.function is not None
+        if stored.state == "failed":
+            raise StepFailed(call.name, orjson.loads(stored.error or b"{}"), is_stored=True)
+        return decode_result(call.function, call.name, stored.result)
+
+    def _note_failure(self, call: Call, error: Exception, began: float) -> StepFailed:
+        described = describe_error(error, "retryable")
+        step = self._make_step(call, "failed", began=began, error=orjson.dumps(described))
+        self._failures.append(_Failure(step, self._number))
+        return StepFailed(call.name, described, is_stored=False)
+
+    def _store_failures(self, call: Call) -> Generator[Request, Any, None]:
+        """Stores the failures that were raised before this step was called: the handler has caught them and goes on, so
+        each later run must go the same way."""
+        for failure in [each for each in self._failures if each.number < call.number and not each.is_stored]:
+            yield from self._save(failure.step)
+            failure.is_stored = True
+
+    def _store(self, call: Call, state: str, **values: Any) -> Generator[Request, Any, None]:
+        yield from self._save(self._make_step(call, state, **values))
+
+    def _save(self, step: NewStep) -> Generator[Request, Any, None]:
+        if not (yield Ask(self.checkpointer.save(step))):
+            raise self.unwind("released", "another node has the job")
+
+    def _make_step(self, call: Call, state: str, **values: Any) -> NewStep:
+        self._seq += 1
+        return NewStep(self.run.claimed, call.name, call.kind, state, self._seq, call.digest, call.version, **values)
+
+    def unwind(self, outcome: Any, why: str) -> Unwind:
+        self.check()
+        self.unwinding = Unwind(outcome, why)
+        return self.unwinding
+
+    @contextmanager
+    def _count_running(self) -> Iterator[None]:
+        self._running += 1
+        self.is_quiet.clear()
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self.is_quiet.set()
+
+    def make_current_step(self, call: Call) -> CurrentStep:
+        return CurrentStep(call.name, f"{self.run.id}:{call.name}")
+
+    # -- the end of the run
+
+    def check_return(self) -> None:
+        """Called when the handler has returned."""
+        if self.unwinding is not None:
+            raise SuspensionSwallowed(
+                f"The handler has returned although it had to end earlier: {self.unwinding}.",
+                hint="A bare `except:`, `except BaseException:` or `return` in a `finally` has swallowed that. Use "
+                "`except Exception:`.",
+            )
+        unused = self._stored.keys() - self._names
+        if unused:
+            logger.info(
+                "Job %s (%s) has ended without calling these steps, which an earlier run has stored: %s",
+                self.run.id, self.run.type, ", ".join(sorted(unused)),
+            )  # fmt: skip
+
+    def find_cause(self, error: BaseException) -> BaseException:
+        """Returns the Unwind in place of an exception group that has nothing else: asyncio.TaskGroup raises such."""
+        if self.unwinding is not None and isinstance(error, BaseExceptionGroup):
+            _, others = error.split(lambda each: isinstance(each, Unwind | asyncio.CancelledError))
+            if others is None:
+                return self.unwinding
+        return error
