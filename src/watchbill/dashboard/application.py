@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from watchbill.dashboard import pages
 from watchbill.dashboard.api.endpoints import PREFIX, TABLE
+from watchbill.dashboard.api.openapi import make_document
 from watchbill.dashboard.api.router import make_routes
 from watchbill.dashboard.database import Database
 from watchbill.dashboard.forms import read_form
@@ -77,6 +78,7 @@ class Dashboard:
             routes=[*_list_own_routes(), *make_routes(PREFIX, TABLE), *pages.routes()],
             exception_handlers={Problem: _answer, WatchbillError: _answer, HTTPException: _answer, Exception: _answer},
         )
+        inner.state.make_document = make_document
         inner.router.redirect_slashes = False
         self._gate = Gate(
             inner, self.board, Rules(auth, hosts, frame_ancestors), self.board.keys.find, self._find_session

@@ -50,8 +50,7 @@ async def show(call: Call[None, None]) -> dict[str, Any]:
 
 
 async def show_document(call: Call[None, None]) -> Response:
-    from watchbill.dashboard.api.openapi import make_document
-
+    make_document = call.request.app.state.make_document  # it lists the endpoints, of which this is one
     return JSONResponse(make_document(_find_root(call.request)))
 
 
