@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 
 from tests.store.harness import Db, End
 
-NOW = datetime(2031, 3, 14, 14, 40, 53, tzinfo=UTC)
+NOW = datetime(2031, 3, 25, 14, 40, 53, tzinfo=UTC)
 DEPLOY = NOW - timedelta(minutes=16)
 BIG = 2**53 + 1
 HOSTILE = "<script>alert(1)</script>\u202eevil"
@@ -60,8 +60,6 @@ class Story:
 def tell(db: Db) -> Story:
     story = Story(db)
     story.at(300)
-    for schedule in SCHEDULES:
-        db.call("add_schedule_from", definition=schedule)
     nodes = _start_nodes(db)
     _make_flow(story, nodes)
     _make_history(story, nodes)
@@ -183,27 +181,40 @@ def _wait(story: Story, nodes: list[int]) -> None:
 
 
 def _make_slots(story: Story) -> None:
-    """The last slots of the schedules, as if they had run for a month."""
-    story.db.now = NOW
+    """The last slots of the schedules, as if they had run for a month. The last report has not ended."""
+    story.at(0.5)
+    for schedule in SCHEDULES:
+        story.db.call("add_schedule_from", definition=schedule)
+    story.at(0)
     story.db.change(
         """
         INSERT INTO {schema}.slots (
-          schedule_id, slot, kind, outcome, fired_at, started_at, finished_at, due_by, overdue_at)
+          schedule_id, slot, kind, outcome, job_id, fired_at, started_at, finished_at, due_by, overdue_at)
         SELECT s.id, n.at, 'clock',
-          CASE WHEN s.name = 'sync-crm' AND n.number = 4 THEN 'failed' ELSE 'succeeded' END,
-          n.at, n.at, n.at + interval '1 second' * (CASE s.name WHEN 'sync-crm' THEN 4 ELSE 1080 + n.number * 7 END),
-          NULL, NULL
+          CASE
+            WHEN s.name = 'sync-crm' AND n.number = 4 THEN 'failed'
+            WHEN s.name = 'sync-crm' OR n.number > 0 THEN 'succeeded'
+          END,
+          {schema}.uuid7(n.at), n.at, n.at,
+          CASE
+            WHEN s.name = 'sync-crm' THEN n.at + interval '4 seconds'
+            WHEN n.number > 0 THEN n.at + interval '1 second' * (1080 + 40 * sin(n.number * 2.1))
+          END,
+          CASE WHEN s.name <> 'sync-crm' AND n.number = 0 THEN n.at + interval '1 hour' END,
+          CASE WHEN s.name <> 'sync-crm' AND n.number = 0 THEN n.at + interval '1 hour' END
         FROM {schema}.schedules s
         CROSS JOIN LATERAL (
           SELECT g.number, CASE s.name
               WHEN 'sync-crm' THEN date_bin('5 minutes', %s, timestamptz '2031-01-01') - g.number * interval '5 minutes'
               ELSE date_trunc('day', %s::timestamptz) + interval '1 hour' - g.number * interval '1 day'
             END
-          FROM generate_series(1, 29) g(number)) n(number, at)
+          FROM generate_series(0, 29) g(number)) n(number, at)
         WHERE s.name IN ('nightly-report', 'sync-crm')
         ON CONFLICT DO NOTHING""",
         NOW, NOW,
     )  # fmt: skip
+
+    story.db.change("UPDATE {schema}.timers SET runs = 30")
 
 
 def _make_figures(story: Story) -> None:
@@ -271,5 +282,5 @@ def _make_figures(story: Story) -> None:
 def _stop_clock(db: Db) -> None:
     db.connection.execute(
         b"CREATE OR REPLACE FUNCTION watchbill._clock() RETURNS timestamptz LANGUAGE sql VOLATILE "
-        b"RETURN timestamptz '2031-03-14 14:40:53+00'"
+        b"RETURN timestamptz '2031-03-25 14:40:53+00'"
     )

@@ -8,13 +8,25 @@ from starlette.routing import BaseRoute, Route
 
 from watchbill.dashboard import live
 from watchbill.dashboard.actions import read_back
-from watchbill.dashboard.pages import bulk, failures, find, job, job_actions, jobs, overview, queues
+from watchbill.dashboard.pages import (
+    bulk,
+    calendar,
+    failures,
+    find,
+    job,
+    job_actions,
+    jobs,
+    overview,
+    queues,
+    schedule_actions,
+    schedules,
+)
 from watchbill.dashboard.problems import Problem
 from watchbill.dashboard.rendering import THEME_COOKIE, ZONE_COOKIE, find_here, set_cookie, show
 from watchbill.dashboard.static_files import serve_file
 from watchbill.dashboard.visit import get_visit, link
 
-PAGES = (overview, jobs, bulk, job, job_actions, failures, queues, find)
+PAGES = (overview, jobs, bulk, job, job_actions, failures, schedules, schedule_actions, calendar, queues, find)
 _YEAR_SECONDS = 365 * 24 * 3600
 _CHOICES = {"theme": (THEME_COOKIE, ("light", "dark")), "zone": (ZONE_COOKIE, ("utc", "local"))}
 

@@ -59,3 +59,22 @@ function attach(field) {
 }
 
 document.querySelectorAll("input[data-words]").forEach(attach);
+
+// A cron pattern is explained while it is typed. The server explains it, as it does without a script.
+document.querySelectorAll("input[data-explains]").forEach((field) => {
+  const root = document.body.dataset.root ?? "", said = document.getElementById(field.dataset.explains);
+  let asked = 0, waits;
+  async function explain() {
+    const mine = ++asked, zone = document.getElementById(field.dataset.zoneField)?.value ?? field.dataset.tz ?? "UTC";
+    const query = new URLSearchParams({ pattern: field.value, tz: zone, dst: field.dataset.dst ?? "default" });
+    try {
+      const answer = await fetch(`${root}/schedules/explain?${query}`);
+      if (mine !== asked || !answer.ok) return;
+      const { is_valid: isValid, text, next } = await answer.json();
+      said.textContent = next.length ? `${text} Next: ${next.join(", ")}.` : text;
+      said.classList.toggle("dead", !isValid);
+      field.setAttribute("aria-invalid", String(!isValid));
+    } catch { /* the button still explains it */ }
+  }
+  field.addEventListener("input", () => { clearTimeout(waits); waits = setTimeout(explain, 200); });
+});

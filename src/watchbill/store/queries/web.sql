@@ -98,3 +98,42 @@ SELECT j.id, j.state
 FROM unnest(%s::uuid[]) x(id)
 CROSS JOIN LATERAL {schema}.job_by_id(x.id) j
 ORDER BY j.state DESC, j.id
+
+-- name: web_slots
+-- The last slots of each of these schedules, from the oldest to the newest.
+SELECT
+  l.schedule_id, l.slot, l.kind, l.until, l.count, l.outcome, l.reason, l.job_id, l.fired_at,
+  l.started_at, l.finished_at, l.duration, l.error, NULL, l.node, l.host, l.due_by, l.overdue_at,
+  l.attempt
+FROM unnest(%s::bigint[]) s(id)
+CROSS JOIN LATERAL (
+  SELECT v.*
+  FROM {schema}.slot v
+  WHERE v.schedule_id = s.id
+  ORDER BY v.slot DESC
+  LIMIT %s::int) l
+ORDER BY l.schedule_id, l.slot
+
+-- name: web_audit_of_schedule
+-- What people did to a schedule, the newest first, among the last 20,000 rows.
+SELECT a.at, a.actor, a.action, a.detail
+FROM (
+  SELECT x.at, x.id, x.actor, x.action, x.subject, x.tenant, x.detail
+  FROM {schema}.audit x
+  ORDER BY x.at DESC
+  LIMIT 20000) a
+WHERE a.subject = %s::text
+  AND (a.tenant = %s::text OR a.tenant IS NULL)
+ORDER BY a.at DESC, a.id DESC
+LIMIT %s::int
+
+-- name: web_slots_between
+SELECT
+  v.schedule_id, v.slot, v.kind, v.until, v.count, v.outcome, v.reason, v.job_id, v.fired_at,
+  v.started_at, v.finished_at, v.duration, v.error, NULL, v.node, v.host, v.due_by, v.overdue_at,
+  v.attempt
+FROM {schema}.slot v
+WHERE v.slot >= %s::timestamptz
+  AND v.slot < %s::timestamptz
+ORDER BY v.slot DESC
+LIMIT %s::int
