@@ -138,6 +138,7 @@ def _print_status(found: Status, address: Address) -> None:
             "schema": found.schema,
             "version": f"{found.version} of {found.source.newest}: {found.verdict}",
             "functions": _describe_functions(found),
+            **({"server": "a standby, which takes no changes; migrate on the primary"} if found.is_standby else {}),
         }
     )
     if found.applied:
@@ -174,4 +175,5 @@ def _as_data(found: Status) -> dict[str, object]:
         "functions_outdated": found.functions_outdated,
         "applied": [vars(row) for row in found.applied],
         "pending": [migration.name for migration in found.pending],
+        "standby": found.is_standby,
     }

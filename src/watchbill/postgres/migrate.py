@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic, sleep
 from typing import TypeVar
 
@@ -66,7 +66,9 @@ _REPORT_SECONDS = 30.0  # a wait that goes on is reported again after this time
 def status(url: str, schema: str, source: Source) -> Status:
     try:
         with Connection.connect(url, application_name="watchbill status") as connection:
-            return read_status(connection, schema, source)
+            connection.read_only = True  # so that it works on a standby
+            found = read_status(connection, schema, source)
+            return replace(found, is_standby=connection.execute("SELECT pg_is_in_recovery()").fetchone() == (True,))
     except psycopg.OperationalError as error:  # the connection broke after it was opened
         raise NoDatabase(f"The database did not answer: {str(error).strip().splitlines()[0]}") from error
 

@@ -47,6 +47,7 @@ class Status:
     has_tables: bool = False
     applied: tuple[AppliedMigration, ...] = ()
     functions: AppliedFunctions | None = None
+    is_standby: bool = False
 
     @property
     def version(self) -> int:

@@ -23,7 +23,7 @@ class TestsRun(WatchbillError):
 
 
 def is_made_by_tests(url: str, schema: str) -> bool:
-    with Connection.connect(url, application_name="watchbill status") as connection:
+    with Connection.connect(url, application_name="watchbill status", autocommit=True) as connection:
         return connection.execute(queries(schema)["is_test"].encode()).fetchone() == (True,)
 
 
