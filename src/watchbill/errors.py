@@ -45,9 +45,13 @@ class SettingsError(WatchbillError):
 
 
 class NoDatabase(WatchbillError):
-    """No database address is known, or the database does not answer."""
+    """No database address is known, or the database does not answer.
+
+    `may_pass` is false if waiting cannot help: the password is refused, for example, or the host name is unknown.
+    """
 
     exit_code = 3
+    may_pass = True
 
 
 class EmbeddedError(NoDatabase):

@@ -29,7 +29,7 @@ from watchbill.store.node_connection import NodeConnection
 from watchbill.store.queries import queries
 from watchbill.telemetry.events import Events
 from watchbill.worker.builtin import make_builtin_handlers
-from watchbill.worker.config import NodeConfig
+from watchbill.worker.config import LONGEST_UPKEEP_SECONDS, NodeConfig
 from watchbill.worker.handlers import Handlers
 from watchbill.worker.health import HealthServer, Vitals
 from watchbill.worker.notifications import Listener, Wakeups
@@ -128,6 +128,8 @@ class Node:
     def _new_connection(self, purpose: str) -> NodeConnection:
         config = self.config
         timeout, prepare = config.statement_timeout, config.prepare
+        if purpose == "upkeep":
+            timeout = max(timeout, LONGEST_UPKEEP_SECONDS)
         return NodeConnection(config.url, self._queries, purpose=purpose, timeout=timeout, prepare=prepare)
 
     def _start_chores(

@@ -10,12 +10,13 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from tests.acceptance.command import Watchbill
 from tests.chaos import journal
 from tests.chaos.checker import check
 from tests.chaos.harness import PAUSED_KEYS, SETTINGS, seed_of_environment
@@ -25,6 +26,8 @@ from tests.chaos.server import ChaosServer
 from tests.chaos.workers import Workers
 from tests.servers import _place, find_servers
 from tests.waiting import until
+from watchbill import App
+from watchbill.errors import NoDatabase
 from watchbill.postgres.embedded import Binaries, supervisor
 from watchbill.postgres.embedded.account import find_server_account
 from watchbill.postgres.embedded.binaries import find_programs
@@ -100,6 +103,20 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
     workers = Workers(tmp_path, tmp_path, SETTINGS | {"lease": "10"})
     yield workers
     workers.kill_all()
+
+
+def test_a_standby_is_read_and_refuses_changes(standby: Standby, tmp_path: Path) -> None:
+    shown = Watchbill(tmp_path)("--database-url", standby.url, "db", "status")
+    assert "a standby, which takes no changes" in shown.stdout
+    assert shown.returncode == 0
+    changes: list[Callable[[App], object]] = [lambda app: app.enqueue("t"), lambda app: app.queues.pause("default")]
+    for change in changes:
+        app = App(standby.url, client_timeout=0.2)
+        assert app.jobs.list() == []
+        with pytest.raises(NoDatabase, match="is a standby") as caught:
+            change(app)
+        assert "Give the address of the primary" in str(caught.value)
+        app.close()
 
 
 @pytest.mark.timeout(300)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,15 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.chaos.proxy import Proxy
+from tests.waiting import until
 from watchbill import App, chain
+from watchbill.app.job import Job, JobCanceled
 from watchbill.client import client as clients
 from watchbill.client.operations import MIN_JOBS_TO_COPY, Rows, Step
 from watchbill.errors import NoDatabase
 from watchbill.model.ids import new_id
 from watchbill.model.job import Enqueued, NewJob
+from watchbill.postgres.connect import Pool
 from watchbill.store.refusals import Invalid
 
 
@@ -89,9 +93,11 @@ def test_resend_of_a_bulk_enqueue_makes_no_second_jobs(app: App, monkeypatch: py
     assert len(app.jobs.list()) == 10
 
 
-def test_enqueue_fails_when_the_database_stays_unreachable(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_enqueue_fails_when_the_database_stays_unreachable(
+    schema_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App(schema_database, client_timeout=0.2)
     lose_replies(monkeypatch, 100)
-    monkeypatch.setattr("watchbill.client.client.RESEND_PAUSES_SECONDS", (0.0, 0.01))
     with pytest.raises(NoDatabase, match="closed the connection"):
         app.enqueue("t")
 
@@ -215,6 +221,69 @@ def proxy(schema_database: str) -> Iterator[Proxy]:
     parts = conninfo_to_dict(schema_database)
     with Proxy(Path(str(parts["host"])) / f".s.PGSQL.{parts.get('port', 5432)}") as proxy:
         yield proxy
+
+
+def test_first_calls_wait_until_the_server_is_there(
+    proxy: Proxy, schema_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = App(schema_database)
+    known = other.enqueue("t").id
+    other.jobs.cancel(known)
+    other.close()
+    app = App(proxy.url(str(conninfo_to_dict(schema_database)["dbname"])))
+    job: Job[Any] = Job(app.producer, None, known)
+    server, proxy._socket = proxy._socket, Path("/nothing")
+    with ThreadPoolExecutor() as threads:
+        calls = [threads.submit(app.enqueue, "t"), threads.submit(job.result)]
+        calls.append(threads.submit(asyncio.run, app.aenqueue("t")))
+        until(lambda: proxy.accepted > 20)
+        assert not any(call.done() for call in calls)
+        proxy._socket = server
+        assert calls[0].result(60).created
+        assert calls[2].result(60).created
+        with pytest.raises(JobCanceled):
+            calls[1].result(60)
+    app.close()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [line.partition(" (")[0] for line in warnings if "again" not in line] == ["The database does not answer"]
+
+
+def test_first_call_fails_at_once_if_waiting_cannot_help(proxy: Proxy) -> None:
+    with pytest.raises(NoDatabase, match="does not exist"):
+        App(proxy.url("no_such_database")).enqueue("t")
+    assert proxy.accepted == 1
+
+
+def test_waiting_calls_return_soon_after_a_long_outage(
+    app: App, schema_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool used to double its pauses: after an outage of 25 s, calls waited for up to 13 s more."""
+    pauses: list[float] = []
+
+    def run_at_once(pool: Pool, task: Any, delay: float) -> None:
+        if type(task).__name__ == "AddConnection":
+            pauses.append(delay)
+            pool.run_task(task)
+
+    monkeypatch.setattr(Pool, "schedule_task", run_at_once)
+    app.enqueue("t")
+    monkeypatch.setattr(clients.ClientConnection, "connect", fail_times(60, clients.ClientConnection.connect))
+    close_connections(schema_database)
+    assert app.enqueue("t").created
+    assert len(pauses) == 60
+    assert max(pauses) <= 1.0
+    assert len({round(pause, 3) for pause in pauses[-20:]}) > 5  # so that not all processes try at the same moment
+
+
+def fail_times(count: int, connect: Callable[..., Any]) -> Callable[..., Any]:
+    left = iter(range(count))
+
+    def fail(*args: Any, **more: Any) -> Any:
+        if next(left, None) is not None:
+            raise psycopg.OperationalError("connection refused")
+        return connect(*args, **more)
+
+    return fail
 
 
 def test_client_timeout_ends_calls_that_get_no_answer(proxy: Proxy, schema_database: str) -> None:

@@ -121,14 +121,14 @@ def test_a_tick_that_is_given_up_is_logged_and_tried_with_fewer_slots(
     asyncio.run(check())
     line, *_ = [record.getMessage() for record in caplog.records if record.name == "watchbill.scheduler"]
     assert line == (
-        "A tick was given up: the server has not answered within 3 s; trying again with at most 10 slots."
+        "A tick was given up: the server has not answered within 3 s; the next one had at most 10 slots."
         " Is the server overloaded?"
     )
     assert asyncio.run(bench.sql("SELECT count(*) FROM watchbill.jobs")) == [(40,)]
 
 
 def test_a_long_tick_holds_up_no_other_chore(bench: Bench) -> None:
-    app = App(bench.url, lease=600, drain_timeout=5)  # a statement is given up after a lease
+    app = App(bench.url, lease=600, drain_timeout=5)
 
     @app.task(type="later")
     async def later() -> None: ...

@@ -583,6 +583,8 @@ async def test_an_outage_of_the_database_is_two_lines_of_the_log(
     assert first.startswith("The database does not answer (")
     assert "; meanwhile running handlers go on" in first
     assert last.startswith("The database answers again, after ")
+    pools = [record for record in caplog.records if record.name == "psycopg.pool"]
+    assert [record.levelname for record in pools if record.levelno >= logging.WARNING] == []
 
 
 async def test_a_worker_survives_the_loss_of_every_connection(bench: Workbench) -> None:

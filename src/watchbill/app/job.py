@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -29,6 +29,8 @@ class OperationRunner(Protocol):
     def run(self, operation: Operation[T], connection: Any = None) -> T: ...
     async def arun(self, operation: Operation[T], connection: Any = None) -> T: ...
     def run_apart(self, operation: Operation[T]) -> T: ...
+    def run_until_answered(self, make: Callable[[], Operation[T]]) -> T: ...
+    async def arun_until_answered(self, make: Callable[[], Operation[T]]) -> T: ...
     async def arun_apart(self, operation: Operation[T]) -> T: ...
     def is_in_transaction(self, connection: Any = None) -> bool: ...
     def find_tenant(self) -> str | None: ...
@@ -110,7 +112,7 @@ class Job(Generic[R]):
 
         ended = self._runner.run(self._find_ending()) if self._may_be_uncommitted else None
         for pause in _pauses(timeout):
-            ended = ended or self._runner.run_apart(self._read_ending())
+            ended = ended or self._runner.run_until_answered(self._read_ending)
             if ended is not None:
                 return self._read_result(*ended)
             time.sleep(pause)
@@ -124,7 +126,7 @@ class Job(Generic[R]):
 
         ended = await self._runner.arun(self._find_ending()) if self._may_be_uncommitted else None
         for pause in _pauses(timeout):
-            ended = ended or await self._runner.arun_apart(self._read_ending())
+            ended = ended or await self._runner.arun_until_answered(self._read_ending)
             if ended is not None:
                 return self._read_result(*ended)
             await asyncio.sleep(pause)

@@ -126,6 +126,17 @@ class JobProducer:
         with acting_for(tenant):
             return await self.runtime.aclient.run(operation)
 
+    def run_until_answered(self, make: Callable[[], Operation[R]]) -> R:
+        """Does what `run_apart` does, but waits up to `client_timeout` while the database does not answer. So what
+        `make` returns may run more than once."""
+        _refuse_blocking_call_on_loop()
+        with acting_for(tenant) if (tenant := self._find_tenant()) is not None else nullcontext():
+            return self.runtime.client.run_until_answered(lambda _: make())
+
+    async def arun_until_answered(self, make: Callable[[], Operation[R]]) -> R:
+        with acting_for(tenant) if (tenant := self._find_tenant()) is not None else nullcontext():
+            return await self.runtime.aclient.run_until_answered(lambda _: make())
+
     def _find_tenant(self) -> str | None:
         """The tenant for which this call acts, if one was named: by `app.tenant(...)`, or by `tenant_from`."""
         return acting_tenant.get() or (self.tenant_from() if self.tenant_from is not None else None)
@@ -215,7 +226,7 @@ class JobProducer:
     ) -> Sequence[Enqueued]:
         runtime = self.runtime
         if runtime.rules_version != self.flow_rules.version:
-            runtime.client.run(self._ensure_rules())
+            runtime.client.run_until_answered(lambda _: self._ensure_rules())
             runtime.rules_version = self.flow_rules.version
         has_large = _needs_payload_store(jobs, runtime.large_payloads)
         answers: Sequence[Enqueued]
@@ -243,7 +254,7 @@ class JobProducer:
     ) -> Sequence[Enqueued]:
         runtime = self.runtime
         if runtime.rules_version != self.flow_rules.version:
-            await runtime.aclient.run(self._ensure_rules())
+            await runtime.aclient.run_until_answered(lambda _: self._ensure_rules())
             runtime.rules_version = self.flow_rules.version
         has_large = _needs_payload_store(jobs, runtime.large_payloads)
         answers: Sequence[Enqueued]

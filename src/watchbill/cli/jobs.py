@@ -137,6 +137,8 @@ def enqueue(
     arguments = read_json_object(payload)
     producer, reference = _find_producer(ctx.obj, type)
     try:
+        with producer.client.connection():  # a person does not wait for a server that does not answer
+            pass
         if type in producer.tasks:
             producer.tasks[type].check(arguments)
         if not unchecked:

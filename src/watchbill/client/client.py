@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import math
 import os
+import random
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator
@@ -20,17 +21,19 @@ from weakref import WeakSet
 import psycopg
 from psycopg.pq.abc import PGresult
 from psycopg.types.json import set_json_loads
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg_pool import PoolTimeout
 
 import watchbill.postgres.arrays  # noqa: F401  (registers adapters, which connections copy when they open)
 from watchbill.client.loop_pools import LoopPools, OnConnect
 from watchbill.client.operations import Copy, Operation, Rows, Statement, Step, adrive, drive, installation
 from watchbill.errors import NoDatabase, WatchbillError
 from watchbill.model.tenant import acting_tenant
-from watchbill.postgres.connect import AsyncConnection, AsyncPool, Connection, startup_parameters
+from watchbill.postgres.connect import AsyncConnection, AsyncPool, Connection, Pool, startup_parameters
+from watchbill.postgres.hosts import leave_standby
 from watchbill.postgres.readable_json import load_json
 from watchbill.store.queries import Queries, queries
-from watchbill.store.refusals import FunctionReplaced, is_function_replaced, translate
+from watchbill.store.refusals import FunctionReplaced, StandbyRefused, is_function_replaced, translate
+from watchbill.telemetry.outage import outage_of
 
 TIMEOUT_SECONDS = 60.0  # the default of the setting client_timeout
 R = TypeVar("R")
@@ -127,7 +130,7 @@ class Client:
         self.url, self.queries = url, queries(schema)
         self.installation: str | None = None  # the id of the installation in the database, once it was read
         self._pool_size, self._prepare, self._timeout = pool_size, prepare, timeout
-        self._pool: ConnectionPool[Connection] | None = None
+        self._pool: Pool | None = None
         self._pid = 0
         self._locks: dict[int, threading.Lock] = {}  # by process: a parent's thread may hold its lock during the fork
 
@@ -143,35 +146,39 @@ class Client:
                 with own.transaction():
                     return drive(operation, execute, own, self.queries)
             except psycopg.Error as error:  # of BEGIN and COMMIT too
+                leave_standby(error, own)
                 raise translate(error, self.queries.schema, describe_caller(error, own, self.queries)) from error
 
     def run_with_resend(self, make: Callable[[bool], Operation[R]], *, in_transaction: bool = False) -> R:
         """Runs what `make(False)` returns, and `make(True)` again after each lost reply. `make(True)` must do nothing
         if the first one was carried out: the ids of jobs are made by the client, so SQL knows a job that it has."""
+        return self.run_until_answered(make, in_transaction=in_transaction)
+
+    def run_until_answered(self, make: Callable[[bool], Operation[R]], *, in_transaction: bool = False) -> R:
+        """Does the same for operations that make no jobs, so that nothing hooks into them."""
         run_once = self.run_in_transaction if in_transaction else self.run
-        began, resend = time.monotonic(), False
-        for pause in _resend_pauses(self._pool_size):
+        began, tries = time.monotonic(), None
+        while True:
             try:
-                return run_once(make(resend))
-            except FunctionReplaced:
-                continue
-            except NoDatabase:
-                if time.monotonic() - began >= self._timeout:
-                    raise
-                resend = True
-                time.sleep(pause)
-        return run_once(make(True))
+                answer = run_once(make(tries is not None and tries.is_resend))
+            except (FunctionReplaced, NoDatabase) as error:
+                tries = tries or _Tries(self.url, self._pool_size, began + self._timeout)
+                time.sleep(tries.choose_pause(error))
+            else:
+                if tries is not None:
+                    tries.note_answer()
+                return answer
 
     def connection(self) -> AbstractContextManager[Connection]:
         """Borrows a connection from the pool. It is in autocommit mode; open a transaction if you need one."""
         return _BorrowedConnection(self._open(), self._timeout)
 
-    def _open(self) -> ConnectionPool[Connection]:
+    def _open(self) -> Pool:
         if self._pool is None or self._pid != os.getpid():
             with self._locks.setdefault(os.getpid(), threading.Lock()):
                 if self._pool is None or self._pid != os.getpid():
                     self._identify()
-                    self._pool = ConnectionPool(
+                    self._pool = Pool(
                         self.url,
                         connection_class=ClientConnection,
                         open=True,
@@ -231,23 +238,27 @@ class AsyncClient:
                 async with own.transaction():
                     return await adrive(operation, aexecute, own, self.queries)
             except psycopg.Error as error:
+                leave_standby(error, own)
                 caller = await adescribe_caller(error, own, self.queries)
                 raise translate(error, self.queries.schema, caller) from error
 
     async def run_with_resend(self, make: Callable[[bool], Operation[R]], *, in_transaction: bool = False) -> R:
+        return await self.run_until_answered(make, in_transaction=in_transaction)
+
+    async def run_until_answered(self, make: Callable[[bool], Operation[R]], *, in_transaction: bool = False) -> R:
+        """Does the same for operations that make no jobs, so that nothing hooks into them."""
         run_once = self.run_in_transaction if in_transaction else self.run
-        began, resend = time.monotonic(), False
-        for pause in _resend_pauses(self._pool_size):
+        began, tries = time.monotonic(), None
+        while True:
             try:
-                return await run_once(make(resend))
-            except FunctionReplaced:
-                continue
-            except NoDatabase:
-                if time.monotonic() - began >= self._timeout:
-                    raise
-                resend = True
-                await asyncio.sleep(pause)
-        return await run_once(make(True))
+                answer = await run_once(make(tries is not None and tries.is_resend))
+            except (FunctionReplaced, NoDatabase) as error:
+                tries = tries or _Tries(self.url, self._pool_size, began + self._timeout)
+                await asyncio.sleep(tries.choose_pause(error))
+            else:
+                if tries is not None:
+                    tries.note_answer()
+                return answer
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection]:
@@ -298,6 +309,7 @@ def run(operation: Operation[R], connection: Connection, queries: Queries) -> R:
     try:
         return drive(operation, _execute_or_repeat, connection, queries)
     except psycopg.Error as error:
+        leave_standby(error, connection)
         raise translate(error, queries.schema, describe_caller(error, connection, queries)) from error
 
 
@@ -305,6 +317,7 @@ async def arun(operation: Operation[R], connection: AsyncConnection, queries: Qu
     try:
         return await adrive(operation, _aexecute_or_repeat, connection, queries)
     except psycopg.Error as error:
+        leave_standby(error, connection)
         raise translate(error, queries.schema, await adescribe_caller(error, connection, queries)) from error
 
 
@@ -402,7 +415,7 @@ class _BorrowedConnection:
 
     __slots__ = ("_connection", "_pool", "_timeout")
 
-    def __init__(self, pool: ConnectionPool[Connection], timeout: float) -> None:
+    def __init__(self, pool: Pool, timeout: float) -> None:
         self._pool, self._timeout = pool, timeout
 
     def __enter__(self) -> Connection:
@@ -430,10 +443,45 @@ def _pool_timeout(timeout: float) -> float:
     return min(timeout, MAX_POOL_TIMEOUT_SECONDS)
 
 
-def _resend_pauses(pool_size: int) -> tuple[float, ...]:
-    """A server that restarts closes every connection of the pool, and each try finds one of them: these tries do not
-    pause."""
-    return (0.0,) * (pool_size - 1) + RESEND_PAUSES_SECONDS
+class _Tries:
+    """Decides how often a call tries again: until `gives_up_at` if the database does not answer, and a few times if a
+    migration has replaced a function.
+
+    A server that restarts closes every connection of the pool, and each try finds one of them: these tries do not
+    pause.
+    """
+
+    __slots__ = ("_count", "_gives_up_at", "_has_logged", "_pool_size", "_replaced", "_standby", "_url", "is_resend")
+
+    def __init__(self, url: str, pool_size: int, gives_up_at: float) -> None:
+        self._url, self._pool_size, self._gives_up_at = url, pool_size, gives_up_at
+        self._count = self._replaced = 0
+        self._has_logged = self.is_resend = False
+        self._standby: StandbyRefused | None = None
+
+    def choose_pause(self, error: FunctionReplaced | NoDatabase) -> float:
+        """Returns the seconds until the next try. Raises the error if there is none."""
+        if isinstance(error, FunctionReplaced):
+            self._replaced += 1
+            if self._replaced > self._pool_size + len(RESEND_PAUSES_SECONDS):
+                raise error
+            return 0.0
+        if isinstance(error, StandbyRefused):
+            self._standby = error
+        if not error.may_pass or time.monotonic() >= self._gives_up_at:
+            raise self._standby or error  # which says more than that the next connection was closed
+        self.is_resend = True
+        number, self._count = self._count - self._pool_size + 1, self._count + 1
+        if number < 0:
+            return 0.0
+        if number > 0:
+            self._has_logged = True
+            outage_of(self._url).note_failure(error.message)
+        return random.uniform(0.6, 1) * RESEND_PAUSES_SECONDS[min(number, len(RESEND_PAUSES_SECONDS) - 1)]  # noqa: S311
+
+    def note_answer(self) -> None:
+        if self._has_logged:
+            outage_of(self._url).note_answer()
 
 
 @atexit.register

@@ -42,6 +42,7 @@ class Scheduler:
         self._connection, self._events, self.changed = connection, events, changed
         self._next_full, self._connections, self._is_full_read_due = 0.0, -1, True
         self._batch = BATCH
+        self._unanswered: Disconnected | None = None  # the failure of the last tick, if the server had not answered
 
     async def tick_repeatedly(self, name: str, registered: asyncio.Event, is_listening: Callable[[], bool]) -> None:
         """Ticks until it is canceled. Waits first for the registration of the node: before that, schedules that are no
@@ -95,9 +96,13 @@ class Scheduler:
         except Disconnected as error:
             if error.is_unanswered:
                 self._batch = max(1, self._batch // BATCH_DIVISOR)
-                message = "A tick was given up: %s; trying again with at most %d slots. Is the server overloaded?"
-                logger.warning(message, error, self._batch)
+            self._unanswered = error if error.is_unanswered else None
             raise
+        if self._unanswered is not None:
+            # The server has taken the next statement at once, so it was slow. In an outage, connecting fails first.
+            message = "A tick was given up: %s; the next one had at most %d slots. Is the server overloaded?"
+            logger.warning(message, self._unanswered, self._batch)
+            self._unanswered = None
         self._batch = min(BATCH, self._batch * 2)
         return answer
 

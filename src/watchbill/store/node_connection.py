@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import random
-import socket
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +14,7 @@ from psycopg.types.string import ByteaBinaryLoader
 
 from watchbill.errors import NoDatabase, WatchbillError
 from watchbill.postgres.connect import SESSION_DEFAULTS, AsyncConnection
+from watchbill.postgres.hosts import READ_ONLY, leave_standby, shut_down
 from watchbill.store.queries import Queries
 from watchbill.store.refusals import NodeLost as NodeLost
 from watchbill.telemetry.outage import outage_of
@@ -61,9 +59,8 @@ _DATA_CODES = ("21", "22", "23", "27", "44", "54", "P0", "WB003")
 _LOCK_TIMEOUT = "55P03"
 _OUT_OF_MEMORY = "53200"
 _CONNECTION_CODES = ("08", "57P")
-_READ_ONLY = "25006"  # the server has become a standby, so this node must connect again to find the primary
-
 SLOW_FAILURE_SECONDS = 1.0
+LONGEST_RETRY_SECONDS = 1.0  # so that work goes on soon after a failover, however long it has taken
 
 # Watchbill's own statements hold locks for milliseconds. A lock of two seconds belongs to a transaction left open.
 _SESSION = SESSION_DEFAULTS | {"lock_timeout": "2s"}
@@ -90,6 +87,8 @@ class NodeConnection:
         except (psycopg.Error, TimeoutError, OSError, NoDatabase) as error:
             classified = classify_error(error)
             if isinstance(classified, Disconnected):
+                if isinstance(error, psycopg.Error) and self._connection is not None:
+                    leave_standby(error, self._connection)
                 await self.close()
             raise_if_canceled()
             if isinstance(classified, Disconnected | Refused | NameTaken):
@@ -132,7 +131,7 @@ class NodeConnection:
     def retry_delay(self) -> float:
         """Returns the seconds to wait before the next try: more after each failure, and random, so that not all nodes
         retry at the same moment."""
-        return random.uniform(0.5, 1) * min(5.0, 0.05 * 2.0 ** min(self._failures, 10))  # noqa: S311
+        return random.uniform(0.5, 1) * min(LONGEST_RETRY_SECONDS, 0.05 * 2.0 ** min(self._failures, 10))  # noqa: S311
 
     async def wait_to_retry(self) -> None:
         await asyncio.sleep(self.retry_delay())
@@ -173,13 +172,6 @@ class Deadline:
             raise DeadlinePassed(f"the server has not answered within {self._seconds:g} s") from error
 
 
-def shut_down(connection: psycopg.BaseConnection[Any]) -> None:
-    """Shuts down the socket of the connection, from any thread. The code that uses the connection must still close
-    it."""
-    with contextlib.suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
-        duplicate.shutdown(socket.SHUT_RDWR)
-
-
 def raise_if_canceled() -> None:
     """Raises CancelledError if the current task was canceled. If a connection breaks while psycopg carries out a
     cancellation, psycopg raises its own error instead, and the canceled task would go on."""
@@ -206,11 +198,11 @@ def classify_error(error: BaseException) -> WatchbillError:
         refused.by_data = code.startswith(_DATA_CODES)
         return refused
     is_database_error = isinstance(error, psycopg.DatabaseError)
-    if is_database_error and not isinstance(error, psycopg.OperationalError) and code != _READ_ONLY:
+    if is_database_error and not isinstance(error, psycopg.OperationalError) and code != READ_ONLY:
         return Refused(first_line(error))
     lost = Disconnected(first_line(error))
     lost.is_unanswered = isinstance(error, DeadlinePassed)
-    lost.by_statement = bool(code) and code != _READ_ONLY and not code.startswith(_CONNECTION_CODES)
+    lost.by_statement = bool(code) and code != READ_ONLY and not code.startswith(_CONNECTION_CODES)
     lost.may_be_too_large = not lost.by_statement or code == _OUT_OF_MEMORY
     return lost
 

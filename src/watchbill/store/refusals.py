@@ -80,6 +80,10 @@ class FunctionReplaced(SchemaError):
     nothing."""
 
 
+class StandbyRefused(NoDatabase):
+    """The server is a standby, which takes no changes. During a failover this passes."""
+
+
 class WrongDatabase(WatchbillError):
     """The given connection does not lead to the database of this App's jobs."""
 
@@ -155,6 +159,8 @@ def translate(error: psycopg.Error, schema: str, caller: str | None = None) -> E
     who has sent the statement, if that is known."""
     import psycopg
 
+    from watchbill.postgres.hosts import is_standby_refusal
+
     text = error.diag.message_primary or str(error)
     if refused := refusal(error.sqlstate, text, error.diag.message_hint, error.diag.message_detail):
         return refused
@@ -171,6 +177,11 @@ def translate(error: psycopg.Error, schema: str, caller: str | None = None) -> E
         return Invalid(f"An argument is invalid: {text}.")
     if isinstance(error, psycopg.errors.ProgramLimitExceeded):  # such as a key that does not fit into an index
         return Invalid(f"An argument is too large: {text}.")
+    if is_standby_refusal(error):
+        return StandbyRefused(
+            "This server is a standby; it takes no changes.",
+            hint="Give the address of the primary, or all hosts in one URL: postgresql://user@host1,host2/database.",
+        )
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return NoDatabase(f"The database did not answer: {_capitalize(str(error).strip().splitlines()[0])}")
     return error

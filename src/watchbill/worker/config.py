@@ -15,6 +15,8 @@ from watchbill.worker.handlers import Kind
 from watchbill.worker.queue_turns import split_weights
 
 FAST_RETRY_SECONDS = 0.5
+LONGEST_STATEMENT_SECONDS = 10.0
+LONGEST_UPKEEP_SECONDS = 30.0  # for statements that may take longer, such as those of retention; no job waits for them
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,9 @@ class NodeConfig:
 
     @property
     def statement_timeout(self) -> float:
-        """How long a statement may wait for its answer, until its connection counts as lost."""
-        return max(5.0, self.lease)
+        """How long a statement may wait for its answer until its connection counts as lost. A long lease does not make
+        it longer: a node should not wait longer for a dead server because its handlers may run for longer."""
+        return min(LONGEST_STATEMENT_SECONDS, max(5.0, self.lease))
 
     @property
     def child_environment(self) -> dict[str, str]:

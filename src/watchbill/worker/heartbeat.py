@@ -27,7 +27,8 @@ from watchbill.cluster.lease import Lease
 from watchbill.errors import NoDatabase
 from watchbill.model.clock import boot_seconds as now
 from watchbill.postgres.connect import Connection
-from watchbill.store.node_connection import classify_error, first_line, is_outage, shut_down
+from watchbill.postgres.hosts import leave_standby, shut_down
+from watchbill.store.node_connection import classify_error, first_line, is_outage
 from watchbill.store.queries import Queries
 from watchbill.telemetry.outage import outage_of
 from watchbill.worker.config import NodeConfig
@@ -41,6 +42,7 @@ logger = logging.getLogger("watchbill.worker")
 EXIT_STUCK = 70
 LOST = "WB001"
 STANDSTILL_SECONDS = 5.0  # if the event loop does not run for this long, its blocker is logged
+LONGEST_ANSWER_SECONDS = 10.0  # a heartbeat that gets no answer is given up after this time, however long the lease is
 NOTE_PAUSE_SECONDS = 0.05  # pause after each notification, because any role of the database may send very many
 OVERTIME_SECONDS = 10.0  # how long a handler may block the loop after its time-out
 
@@ -166,7 +168,7 @@ class Heartbeat(threading.Thread):
                 autocommit=True,
                 prepare_threshold=None,
                 application_name="watchbill heartbeat",
-                connect_timeout=max(2, int(self._lease / 3)),
+                connect_timeout=max(2, int(min(self._lease / 3, LONGEST_ANSWER_SECONDS))),
             )
         return self._connection.execute(self._queries[query].encode(), params).fetchall()
 
@@ -179,6 +181,8 @@ class Heartbeat(threading.Thread):
             if self._has_failed or self._connection is None:  # otherwise only an idle connection broke: no outage yet
                 self._outage.note_failure(first_line(error))
             self._has_failed = True
+            if isinstance(error, psycopg.Error) and self._connection is not None:
+                leave_standby(error, self._connection)
         else:
             logger.warning("The heartbeat failed; trying again in %g s: %s", self._period, first_line(error))
         self._close_connection()
@@ -209,7 +213,7 @@ class Heartbeat(threading.Thread):
 
     def _watch_answer(self) -> None:
         asked_at = self._asked_at
-        if asked_at is not None and now() - asked_at > max(1.0, self._lease / 3):
+        if asked_at is not None and now() - asked_at > min(max(1.0, self._lease / 3), LONGEST_ANSWER_SECONDS):
             self._interrupt_statement()
 
     def _interrupt_statement(self) -> None:

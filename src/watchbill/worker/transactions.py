@@ -21,11 +21,12 @@ from typing import Any
 import psycopg
 from psycopg.generators import execute
 from psycopg.pq import PipelineStatus, TransactionStatus
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg_pool import PoolTimeout
 
 from watchbill.model.batch import BatchFailed
-from watchbill.postgres.connect import AsyncConnection, AsyncPool, Connection
-from watchbill.store.node_connection import Deadline, shut_down
+from watchbill.postgres.connect import AsyncConnection, AsyncPool, Connection, Pool
+from watchbill.postgres.hosts import is_standby_refusal, leave_standby, shut_down
+from watchbill.store.node_connection import Deadline
 from watchbill.worker.batch_run import BatchRun
 from watchbill.worker.handlers import NotStarted
 from watchbill.worker.run import Run
@@ -36,6 +37,7 @@ _IDLE_LIMIT = "SELECT set_config('idle_in_transaction_session_timeout', %s, true
 # The handler's transaction is rolled back, as if it had not run, so that its connection is free for other jobs.
 LOCKED = "another transaction keeps the job locked that this one would complete"
 CONNECT_SECONDS = 10.0  # a transactional job that gets no connection within this time is not started
+NO_CONNECTION_DELAY_SECONDS = 0.5  # its next try waits for a connection again, so it need not be late
 
 
 class Transactions:
@@ -53,7 +55,7 @@ class Transactions:
             "name": "watchbill handlers",
             "kwargs": {"application_name": "watchbill handler", "prepare_threshold": 5 if prepare else None},
         }
-        self._pool = ConnectionPool(url, connection_class=Connection, **options)
+        self._pool = Pool(url, connection_class=Connection, **options)
         self._async_pool = AsyncPool(url, connection_class=AsyncConnection, **options)
 
     def call(self, run: Run, arguments: dict[str, Any]) -> Any:
@@ -93,6 +95,7 @@ class Transactions:
         """Begins a transaction on a connection of the pool. If the server has closed that connection meanwhile, tries
         the next one. Raises NotStarted if none works: the handler has not started, so that costs no attempt."""
         problem: Exception | None = None
+        connection: Connection | None = None
         for _ in range(self._size + 1):
             try:
                 with ExitStack() as stack:
@@ -103,13 +106,18 @@ class Transactions:
                     transaction.push(stack.pop_all())
                     return connection
             except PoolTimeout as error:
-                raise NotStarted(str(error)) from error
-            except psycopg.OperationalError as error:
+                raise NotStarted(str(error), delay=NO_CONNECTION_DELAY_SECONDS) from error
+            except psycopg.Error as error:
+                if not isinstance(error, psycopg.OperationalError) and not is_standby_refusal(error):
+                    raise
+                if connection is not None:
+                    leave_standby(error, connection)
                 problem = error
-        raise NotStarted(str(problem)) from problem
+        raise NotStarted(str(problem), delay=NO_CONNECTION_DELAY_SECONDS) from problem
 
     async def _abegin_transaction(self, transaction: AsyncExitStack, *, closes: bool) -> AsyncConnection:
         problem: Exception | None = None
+        connection: AsyncConnection | None = None
         for _ in range(self._size + 1):
             try:
                 async with AsyncExitStack() as stack:
@@ -122,10 +130,14 @@ class Transactions:
                     transaction.push_async_exit(stack.pop_all())
                     return connection
             except PoolTimeout as error:
-                raise NotStarted(str(error)) from error
-            except psycopg.OperationalError as error:
+                raise NotStarted(str(error), delay=NO_CONNECTION_DELAY_SECONDS) from error
+            except psycopg.Error as error:
+                if not isinstance(error, psycopg.OperationalError) and not is_standby_refusal(error):
+                    raise
+                if connection is not None:
+                    leave_standby(error, connection)
                 problem = error
-        raise NotStarted(str(problem)) from problem
+        raise NotStarted(str(problem), delay=NO_CONNECTION_DELAY_SECONDS) from problem
 
     async def close(self) -> None:
         self._keeper.stop()
