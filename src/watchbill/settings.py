@@ -394,6 +394,11 @@ class Settings:
     redact_text: Patterns = _make_setting(
         (), "Texts that are hidden in errors, payloads and results there.", "a regular expression, or a list of them"
     )
+    job_logs: Literal["failed", "all", "none"] = _make_setting(
+        "failed",
+        "Of which runs nodes store the last log lines.",
+        "failed, all, none",
+    )
     trace_url: str | None = _make_setting(
         None, "Where the dashboard finds the trace of a job.", "such as https://traces.example/{trace_id}",
         pattern=r"^https?://.*\{trace_id\}",

@@ -278,6 +278,24 @@ def test_show_begins_with_state_wait_and_run_time(watchbill: Watchbill) -> None:
     assert names[:4] == ["id", "state", "waited", "ran"]
 
 
+def test_logs_prints_the_lines_of_runs_and_follows_until_the_job_has_ended(watchbill: Watchbill) -> None:
+    job = enqueue(watchbill, "send")
+    none = watchbill.here("jobs", "logs", job)
+    assert (none.returncode, none.stdout) == (0, "")
+    assert "No log lines are stored" in none.stderr
+    sql(
+        watchbill,
+        """SELECT watchbill._store_logs(ARRAY[c.id], ARRAY[c.fence], ARRAY[E'one\\x1b\ntwo'])
+           FROM watchbill.register('logger') n, LATERAL watchbill.claim(n) c""",
+    )
+    sql(watchbill, "SELECT watchbill.cancel(%s, force => true)", job)
+    followed = watchbill.here("jobs", "logs", job[:18], "--follow")
+    assert (followed.returncode, followed.stdout) == (0, "one\\x1b\ntwo\n")
+    (line,) = watchbill.here("jobs", "logs", job, "--run", "1", "--json").stdout.splitlines()
+    assert (json.loads(line)["run"], json.loads(line)["lines"]) == (1, ["one\x1b", "two"])
+    assert watchbill.here("jobs", "logs", job, "--run", "2").stdout == ""
+
+
 def test_states_may_be_given_together(watchbill: Watchbill) -> None:
     jobs = [enqueue(watchbill, "t") for _ in range(3)]
     run(watchbill, "succeeded")

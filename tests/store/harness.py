@@ -468,6 +468,7 @@ _WIPE: LiteralString = """
     DELETE FROM {schema}.signals;
     DELETE FROM {schema}.node_counts; DELETE FROM {schema}.rollups; DELETE FROM {schema}.samples;
     DELETE FROM {schema}.failure_groups; DELETE FROM {schema}.bulk_operations;
+    DELETE FROM {schema}.job_logs; DELETE FROM {schema}.watches;
     DELETE FROM {schema}.api_keys; DELETE FROM {schema}.saved_filters; DELETE FROM {schema}.chart_marks;
     DELETE FROM {schema}.alert_rules; DELETE FROM {schema}.alerts; DELETE FROM {schema}.alert_events;
     DELETE FROM {schema}.alert_routes; DELETE FROM {schema}.alert_deliveries; DELETE FROM {schema}.silences;

@@ -211,6 +211,7 @@ CALLS = {
     "guard": "watchbill.guard(%(id)s, %(fence)s)",
     "job_attempts": "array_agg(x) FROM watchbill.job_attempts(%(id)s) x",
     "job_by_id": "array_agg(x) FROM watchbill.job_by_id(%(id)s) x",
+    "job_log": "array_agg(x) FROM watchbill.job_log(%(id)s) x",
     "job_list": "array_agg(x) FROM watchbill.job_list(ids => ARRAY[%(id)s], tenant => 'a') x",
     "job_page": """array_agg(x) FROM watchbill.job_page(jsonb_build_array(
         '{"field": "tenant", "operator": "=", "values": ["a"]}'::jsonb,
@@ -230,13 +231,17 @@ CALLS = {
     "wake": "watchbill.wake(%(id)s)",
     "signal": "watchbill.signal(%(id)s, 'approval')",
     "receive": "watchbill.receive(%(id)s, %(fence)s, 'answer', 9, '{approval}')",
+    "watch": "watchbill.watch(%(id)s)",
     "why_job": "array_agg(x) FROM watchbill.why_job(%(id)s) x",
 }
 OTHER_IDS = {"alert_delivery_list", "claim", "lock_acquire", "register", "sweep_dependencies", "sweep_steps"}
 ROWS_OF_B = " UNION ALL ".join(
     f"SELECT x::text FROM watchbill.{table} x WHERE {rows}"
     for table, rows in {
-        **dict.fromkeys(("jobs", "finished_jobs", "attempts", "idempotency", "steps", "signals"), "x.tenant = 'b'"),
+        **dict.fromkeys(
+            ("jobs", "finished_jobs", "attempts", "idempotency", "steps", "signals", "job_logs", "watches"),
+            "x.tenant = 'b'",
+        ),
         "dependencies": "x.child = ANY (%(ids)s) OR x.parent = ANY (%(ids)s)",
     }.items()
 )
@@ -277,6 +282,7 @@ def make_twins(site: Site, state: str) -> Twins:
         call(worker, COMPLETE, id=parent, fence=start("twins"))
         fence = start("twins")
         call(worker, STORE_STEP, id=job, fence=fence)
+        call(worker, "watchbill._store_logs(ARRAY[%(id)s], ARRAY[%(fence)s], '{x}')", id=job, fence=fence)
         call(worker, BURY, id=job, fence=fence)
         child = add(worker, "b", "nowhere", job)
         while worker.execute("SELECT FROM watchbill.unblock()").fetchall():

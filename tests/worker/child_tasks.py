@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import multiprocessing
 import os
 import signal
@@ -142,3 +143,9 @@ def wait_for_cancels(numbers: list[int]) -> list[bool]:
 @app.task(executor="process")
 def sleep() -> None:
     time.sleep(60)
+
+
+@app.task(executor="process")
+def log(lines: int) -> None:
+    for number in range(lines):
+        logging.getLogger("shop").warning("line %d", number)

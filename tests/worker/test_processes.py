@@ -20,6 +20,7 @@ import pytest
 from tests.worker import child_tasks as tasks
 from tests.worker.conftest import Workbench
 from watchbill.app.task import Task
+from watchbill.telemetry.job_lines import MAX_LINES
 from watchbill.worker.child import Child
 from watchbill.worker.processes import Processes, pack_message
 from watchbill.worker.run import Claimed, Run
@@ -126,6 +127,19 @@ def test_a_job_that_was_killed_at_its_time_out_has_no_error_of_its_process() -> 
     assert outcome.error is not None
     assert outcome.error["message"] == "timed out after 1 s"
     assert outcome.error["traceback"] == "TimeoutError: its process was killed\n"
+
+
+def test_child_process_sends_the_last_lines_that_it_logs() -> None:
+    async def log() -> Run:
+        async with keeping() as keeper:
+            run = run_of(tasks.log, lines=1000)
+            await keeper.answer_to(run)
+            return run
+
+    tail = asyncio.run(log()).log
+    assert tail is not None
+    messages = [line.rpartition(": ")[2] for line in tail.read()]
+    assert messages == [f"line {number}" for number in range(1000 - MAX_LINES, 1000)]
 
 
 def test_child_process_can_skip_with_a_result() -> None:

@@ -33,6 +33,7 @@ from watchbill.model.job import (
     NodeRecord,
     Pause,
     QueueCount,
+    RunLog,
 )
 from watchbill.model.limit_records import LimitDetails, LimitRecord
 from watchbill.model.limits import Rate, WhenDead, WhenFull
@@ -106,6 +107,21 @@ class Jobs:
 
     async def asteps(self, id: UUID, *, connection: Any = None) -> builtins.list[StepRecord]:
         return await self._producer.arun(job_operations.steps(id), connection)
+
+    def logs(self, id: UUID, *, connection: Any = None) -> builtins.list[RunLog]:
+        """The last log lines of the runs of the job, as far as they are stored."""
+        return self._producer.run(job_operations.logs(id), connection)
+
+    async def alogs(self, id: UUID, *, connection: Any = None) -> builtins.list[RunLog]:
+        return await self._producer.arun(job_operations.logs(id), connection)
+
+    def watch(self, id: UUID, *, seconds: float = 10, connection: Any = None) -> bool:
+        """So long, the node that runs the job shows its progress and log lines each second. Returns False if the job
+        has ended."""
+        return self._producer.run(job_operations.watch(id, seconds), connection)
+
+    async def awatch(self, id: UUID, *, seconds: float = 10, connection: Any = None) -> bool:
+        return await self._producer.arun(job_operations.watch(id, seconds), connection)
 
     def wake(self, id: UUID, *, connection: Any = None) -> bool:
         """Ends the sleep of a suspended job now. Returns False if the job does not sleep."""

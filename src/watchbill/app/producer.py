@@ -336,6 +336,7 @@ class JobProducer:
             fetch_payload=runtime.large_payloads.fetch_reference,
             batch=replace(task.batch, wait=0) if task.batch and task.flow.is_rated else task.batch,
             max_per_node=task.max_per_node,
+            logs=task.logs,
             app=self,
         )
 

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, get_args, overload
 
 from watchbill.app.flow_control import AnyLimit, FlowRules, refuse_in_fair_queue
 from watchbill.app.job_options import JobOptions, refuse_impossible
@@ -21,6 +21,7 @@ from watchbill.model.option_names import refuse_unknown
 from watchbill.model.queue import Queue
 from watchbill.model.retry import Retry
 from watchbill.model.unique import Debounce, Unique
+from watchbill.worker.handlers import KeepLogs
 
 if TYPE_CHECKING:
     from watchbill.app.schedule_definition import Rule, Timing
@@ -189,6 +190,7 @@ TASK_OPTIONS = {
     "group": "The token group whose members own the keys of `route_by`. A worker joins it.",
     "runs_on": "Labels: only nodes that have all of them run its jobs. The label `node` is a node's name.",
     "max_per_node": "How many of its jobs run at once on one node; of a task with `batch`, how many batches.",
+    "logs": "Whose last log lines are stored: `failed`, `all` or `none`. Default: the setting `job_logs`.",
     "batch": "A `Batch`: the function takes a list, and one call runs many jobs.",
 }
 
@@ -241,6 +243,7 @@ class Registry:
         group: str | None = ...,
         runs_on: dict[str, Any] | None = ...,
         max_per_node: int | None = ...,
+        logs: KeepLogs | None = ...,
         batch: None = ...,
     ) -> TaskDecorator: ...
     @overload
@@ -264,6 +267,7 @@ class Registry:
         group: str | None = ...,
         runs_on: dict[str, Any] | None = ...,
         max_per_node: int | None = ...,
+        logs: KeepLogs | None = ...,
         batch: Batch,
     ) -> BatchDecorator: ...
     def task(self, *function: Callable[..., Any], **options: Any) -> Any:
@@ -285,12 +289,14 @@ class Registry:
         executor: Literal["thread", "process"] | None = None,
         batch: Batch | None = None,
         max_per_node: int | None = None,
+        logs: KeepLogs | None = None,
         limits: Sequence[AnyLimit] = (),
         ordered_by: By | None = None,
         when_dead: WhenDead = "continue",
         **options: Any,
     ) -> Task[..., Any]:
         _check_batch(batch, max_per_node)
+        _check_logs(logs)
         _check_routing(options.get("group"), options.get("route_by"), options.get("runs_on"))
         chosen = JobOptions().change(**options)
         refuse_impossible(chosen)
@@ -309,6 +315,7 @@ class Registry:
             executor=executor,
             batch=batch,
             max_per_node=max_per_node,
+            logs=logs,
             limits=limits,
             ordered_by=ordered_by,
             when_dead=when_dead,
@@ -443,6 +450,11 @@ def _check_routing(group: object, route_by: object, runs_on: object) -> None:
         )
     if group is not None and (not isinstance(group, str) or not 1 <= len(group) <= 200):
         raise ValueError(f"@app.task(group={shorten(group)}) is invalid: give the name of a token group")
+
+
+def _check_logs(logs: object) -> None:
+    if logs not in (None, *get_args(KeepLogs)):
+        raise ValueError(f"@app.task(logs={logs!r}) is invalid: give 'failed', 'all' or 'none'")
 
 
 def _check_batch(batch: object, max_per_node: object) -> None:

@@ -43,7 +43,7 @@ from watchbill.model.key_format import check_key
 from watchbill.model.limits import By, WhenDead
 from watchbill.model.unique import Debounce
 from watchbill.worker.dependencies import Dependencies, find_needs
-from watchbill.worker.handlers import BadPayload, BadResult, Handler, Kind
+from watchbill.worker.handlers import BadPayload, BadResult, Handler, KeepLogs, Kind
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -123,6 +123,7 @@ class Task(Generic[P, R]):
         executor: Literal["thread", "process"] | None,
         batch: Batch | None = None,
         max_per_node: int | None = None,
+        logs: KeepLogs | None = None,
         limits: Sequence[AnyLimit] = (),
         ordered_by: By | None = None,
         when_dead: WhenDead = "continue",
@@ -142,7 +143,7 @@ class Task(Generic[P, R]):
         self.has_steps = steps_class is not None
         _check_steps(self.type, self.kind, batch, steps_class)
         self.needs = find_needs(function, self.type, self.kind)
-        self.batch, self.max_per_node = batch, max_per_node
+        self.batch, self.max_per_node, self.logs = batch, max_per_node, logs
         signature = Signature if batch is None else BatchSignature
         self._signature = signature(
             function, self.type, skip=int(self.transactional or self.has_steps), dependencies=self.needs

@@ -37,6 +37,7 @@ from watchbill.cli.bulk import DryRun, Rate, Yes, change_all
 from watchbill.cli.discovery import find_app_or_none
 from watchbill.cli.filters import GivenWhere, Where, list_matches, read_where
 from watchbill.cli.help import command_group
+from watchbill.cli.job_logs import print_logs
 from watchbill.cli.known_names import check_names
 from watchbill.cli.output import (
     AsJson,
@@ -54,7 +55,7 @@ from watchbill.cli.reasons import find_number_before, is_over, needs_action, pri
 from watchbill.cli.screen import STATE_COLOURS, Painted, paint, say
 from watchbill.cli.table import LongName, Wrapped
 from watchbill.cli.tree import draw_tree
-from watchbill.cli.watch import watch_job, watch_matches
+from watchbill.cli.watch import look_at, watch_job, watch_matches
 from watchbill.client import job_operations
 from watchbill.model.job import JobFilter, JobReason, JobRecord
 from watchbill.model.states import FINISHED
@@ -247,6 +248,9 @@ def list_(
 def show(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
     """Show a job with every attempt and its direct dependencies."""
     job = ctx.obj.run(job_operations.get(find_job(ctx.obj, id)))
+    if job.state == "running":
+        with ctx.obj.open_client() as client:
+            look_at(client, job.id)
     attempts, near = ctx.obj.run(job_operations.attempts(job.id)), ctx.obj.run(job_operations.adjacent(job.id))
     if as_json:
         lists = {"attempts": [asdict(attempt) for attempt in attempts], "dependencies": [asdict(each) for each in near]}
@@ -272,6 +276,24 @@ def show(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
             ("", "job", LongName("type"), "state", "if"),
             [(each.relation, short[each.id], each.type, each.state, each.run_if.replace("_", " ")) for each in near],
         )
+
+
+@app.command()
+def logs(
+    ctx: typer.Context,
+    id: JobId,
+    run: Annotated[int | None, typer.Option(min=1, help="Only this run.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Print progress and new lines each second, until the job has ended.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the last log lines of a job's runs: of those that have failed, or as the setting job_logs says."""
+    job = find_job(ctx.obj, id)
+    try:
+        print_logs(ctx.obj, job, run=run, follow=follow, as_json=as_json)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
 
 
 @app.command()

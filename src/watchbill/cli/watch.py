@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from typing import NoReturn
 from uuid import UUID
 
+from psycopg.errors import ReadOnlySqlTransaction
+
 from watchbill.cli.output import GlobalOptions, format_elapsed, format_local_time, show_json
 from watchbill.cli.screen import STATE_COLOURS, is_terminal, paint, say, say_lines
 from watchbill.client import job_operations
@@ -19,6 +21,7 @@ from watchbill.model.job_page import JobEnd
 from watchbill.model.states import FINISHED
 
 POLL_SECONDS = 0.5
+LOOK_SECONDS = 10.0
 TAIL_SECONDS = 1.0
 MOST_LINES = 50  # of one second; the others are counted
 _ID_WIDTH = 13  # of an id on a terminal: it says when the job was made, and differs for jobs of different milliseconds
@@ -29,7 +32,11 @@ def watch_job(options: GlobalOptions, job: UUID, *, as_json: bool) -> bool:
     with options.open_client() as client:
         seen = {attempt.run for attempt in client.run(job_operations.attempts(job))}
         last: tuple[object, ...] | None = None
+        next_look = 0.0
         while True:
+            if time.monotonic() >= next_look:
+                look_at(client, job)
+                next_look = time.monotonic() + LOOK_SECONDS / 3
             record = client.run(job_operations.get(job))
             for attempt in _read_new_attempts(client, record, seen):
                 _print_attempt(attempt, as_json=as_json)
@@ -40,6 +47,14 @@ def watch_job(options: GlobalOptions, job: UUID, *, as_json: bool) -> bool:
             if record.state in FINISHED:
                 return record.state == "succeeded"
             time.sleep(POLL_SECONDS)
+
+
+def look_at(client: Client, job: UUID) -> bool:
+    """Has the node that runs the job show its progress and log lines each second. Returns whether the job is open."""
+    try:
+        return client.run(job_operations.watch(job, LOOK_SECONDS))
+    except ReadOnlySqlTransaction:  # such as a standby
+        return client.run(job_operations.get(job)).state not in FINISHED
 
 
 def _read_new_attempts(client: Client, record: JobRecord, seen: set[int]) -> Iterator[AttemptRecord]:

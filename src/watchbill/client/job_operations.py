@@ -26,6 +26,7 @@ from watchbill.model.job import (
     NodeRecord,
     Pause,
     QueueCount,
+    RunLog,
 )
 from watchbill.model.job_page import EndPage, JobEnd, JobPage, ListedJob
 from watchbill.model.steps import StepRecord, WaitingStep
@@ -154,6 +155,21 @@ def attempts(job_id: UUID) -> Operation[list[AttemptRecord]]:
 def steps(job_id: UUID) -> Operation[list[StepRecord]]:
     rows = yield Statement("job_steps", (check_id(job_id),), StepRecord)
     return [StepRecord(*row) for row in rows]
+
+
+def logs(job_id: UUID) -> Operation[list[RunLog]]:
+    job_id = check_id(job_id)
+    rows = yield Statement("job_log", (job_id,), RunLog)
+    if not rows and not (yield from exists(job_id)):
+        raise NoSuchJob(job_id)
+    return [RunLog(*row) for row in rows]
+
+
+def watch(job_id: UUID, seconds: float) -> Operation[bool]:
+    """Says that somebody looks at a job. Returns False if it has ended, or if the caller may only read."""
+    job_id = check_id(job_id)
+    ((is_open,),) = yield Statement("watch", (job_id, seconds), (bool,))
+    return bool(is_open)
 
 
 def wake(job_id: UUID) -> Operation[bool]:

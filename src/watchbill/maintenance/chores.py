@@ -76,6 +76,7 @@ class PeriodicChores:
             Chore(HOUR, "make_partitions", ("finished_succeeded",)),
             Chore(HOUR, "make_partitions", ("finished_otherwise",)),
             Chore(HOUR, "make_partitions", ("attempts",)),
+            Chore(HOUR, "make_partitions", ("job_logs",)),
             Chore(expiry, "expire_unsupported", (unknown_type_grace,), needed_if="has_unsupported_job"),
             Chore(10.0, "unpark_paused", needed_if="has_unpaused_job"),
             Chore(60.0, "sweep_claims", needed_if="has_claim"),

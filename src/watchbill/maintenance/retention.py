@@ -60,6 +60,7 @@ class Retention:
             "finished_succeeded": keep.succeeded,
             "finished_otherwise": keep.otherwise,
             "attempts": keep.attempts,
+            "job_logs": keep.attempts,
         }
         is_complete = all([await self._prune_history(parent, seconds) for parent, seconds in parents.items()])
         await self._prune_rows("prune_audit", "audit rows", keep.audit)

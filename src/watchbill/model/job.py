@@ -228,6 +228,15 @@ class AttemptRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RunLog:
+    """The last log lines of a run of a job."""
+
+    run: int
+    ended_at: datetime | None  # None: the run goes on
+    lines: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRecord:
     """A node: a row of the view `node`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Protocol
 from uuid import UUID
@@ -12,6 +13,8 @@ class JobLike(Protocol):
     def id(self) -> UUID: ...
     @property
     def attempt(self) -> int: ...
+    def add_lines(self, lines: Sequence[str]) -> None:
+        """Keeps lines that its code has logged."""
 
 
 current: ContextVar[JobLike | None] = ContextVar("watchbill_current_job", default=None)

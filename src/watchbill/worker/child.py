@@ -11,12 +11,14 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from importlib import import_module
 from queue import SimpleQueue
 from typing import Any
 
 from watchbill.settings import keep_parent_settings
 from watchbill.telemetry.context import current
+from watchbill.telemetry.job_lines import LogTail, keep_lines_of_jobs
 from watchbill.telemetry.logs import configure_like_parent
 from watchbill.worker import forks
 from watchbill.worker.attempt import attempt
@@ -27,6 +29,7 @@ from watchbill.worker.outcomes import describe_error
 from watchbill.worker.processes import HEADER, measure_peak_memory, pack_message
 from watchbill.worker.run import Claimed, Outcome, Run, progress_as_json
 
+LINES_PAUSE_SECONDS = 0.01
 _PR_SET_PDEATHSIG = 1
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -89,6 +92,7 @@ class Child:
         self._stop_if_requested(run)
         self._send_message(number, "started")
         attempt(run)
+        run.lines.flush()
         self._run = None
         current.set(None)
         self._stopped_members.clear()
@@ -116,30 +120,53 @@ class Child:
         os.close(self._channel.detach())
 
 
-class ReportingRun(Run):
-    """A run that sends its progress to the parent process, whose heartbeat stores it."""
+class LineSender:
+    """Sends log lines to the parent process at once, but no more often than the event loop there can bear."""
 
-    __slots__ = ("_send", "number")
+    def __init__(self, number: int, send: Any) -> None:
+        self._number, self._send, self._unsent, self._sent_at = number, send, LogTail(), 0.0
+
+    def add(self, lines: Sequence[str]) -> None:
+        self._unsent.add(lines)
+        if time.monotonic() - self._sent_at >= LINES_PAUSE_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        if lines := self._unsent.take():
+            self._sent_at = time.monotonic()
+            self._send(self._number, "lines", lines)
+
+
+class ReportingRun(Run):
+    """A run that sends its progress and its log lines to the parent process, whose heartbeat stores it."""
+
+    __slots__ = ("_send", "lines", "number")
 
     def __init__(self, claimed: Claimed, handler: Handler, started: float, number: int, send: Any) -> None:
         super().__init__(claimed, handler, started)
-        self.number, self._send = number, send
+        self.number, self._send, self.lines = number, send, LineSender(number, send)
 
     def progress(self, value: Any) -> None:
         self._send(self.number, "progress", progress_as_json(value))
+
+    def add_lines(self, lines: Sequence[str]) -> None:
+        self.lines.add(lines)
 
 
 class ReportingBatchRun(BatchRun):
-    """A run of a batch that sends its progress to the parent process, whose heartbeat stores it."""
+    """A run of a batch that sends its progress and its log lines to the parent process, whose heartbeat stores it."""
 
-    __slots__ = ("_send", "number")
+    __slots__ = ("_send", "lines", "number")
 
     def __init__(self, members: list[Run], number: int, send: Any) -> None:
         super().__init__(members)
-        self.number, self._send = number, send
+        self.number, self._send, self.lines = number, send, LineSender(number, send)
 
     def progress(self, value: Any) -> None:
         self._send(self.number, "progress", progress_as_json(value))
+
+    def add_lines(self, lines: Sequence[str]) -> None:
+        self.lines.add(lines)
 
 
 def _outcome_as_tuple(outcome: Outcome | None) -> tuple[Any, ...] | None:
@@ -161,6 +188,7 @@ def main() -> None:
     _Signals().survive_stop_signals()
     _die_with_parent(int(sys.argv[2]))
     configure_like_parent()
+    keep_lines_of_jobs()
     keep_parent_settings()
     sys.path.insert(0, os.getcwd())  # noqa: PTH109  (text, as the command `watchbill` inserts it too)
     with socket.socket(fileno=int(sys.argv[1])) as channel:

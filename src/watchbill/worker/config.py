@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from watchbill.alerts.config import AlertConfig
+from watchbill.redaction import Redaction
 from watchbill.scheduler.declarer import Declared
 from watchbill.settings import Settings, make_child_environment
-from watchbill.worker.handlers import Kind
+from watchbill.worker.handlers import KeepLogs, Kind
 from watchbill.worker.queue_turns import split_weights
 
 FAST_RETRY_SECONDS = 0.5
@@ -56,6 +57,8 @@ class NodeConfig:
     memory_per_child: int | None = None
     labels: dict[str, str] = field(default_factory=dict)
     takes_over: bool = False  # declare a living node with the same name lost, and take its name
+    job_logs: KeepLogs = "failed"  # whose log lines are stored, unless a task says otherwise
+    redaction: Redaction = Redaction()  # noqa: RUF009  (frozen) what stored log lines do not show
     retry_delay: float | None = None  # the wait before every further attempt, whatever the jobs' policies say
     health_host: str = "127.0.0.1"
     health_port: int | None = None  # 0 means any free port
@@ -114,6 +117,8 @@ def make_config(
         health_host=settings.health_host,
         health_port=settings.health_port,
         alerts=AlertConfig.of_settings(settings),
+        job_logs=settings.job_logs,
+        redaction=Redaction(settings.redact, settings.redact_text),
         retry_delay=FAST_RETRY_SECONDS if settings.fast_retries else None,
     )
 

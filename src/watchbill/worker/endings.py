@@ -19,6 +19,7 @@ class Ending:
     outcome: Outcome
     started: float | None = None
     run: Run | None = None
+    logs: str | None = None  # the last lines of the run, if they are to be stored
     error: bytes | None = field(init=False)  # the error of the outcome as JSON
 
     def __post_init__(self) -> None:
@@ -60,7 +61,7 @@ class EndingBatch:
         results = [result for _, _, result, _ in self.succeeded if result is not None]
         for ending in self.endings:
             results += [value for value in (ending.outcome.result, ending.error) if value is not None]
-        return sum(map(len, results))
+        return sum(map(len, results)) + sum(len(ending.logs) for ending in self.endings if ending.logs is not None)
 
     def split_off(self, ids: set[bytes]) -> EndingBatch:
         """Moves these jobs into a batch of their own, which closes no claim."""

@@ -23,6 +23,7 @@ NOT_STARTED_DELAY_SECONDS = 2.0
 R = TypeVar("R")
 
 Kind = Literal["async", "thread", "process"]
+KeepLogs = Literal["failed", "all", "none"]
 # Handler slots are counted by these kinds. Transactional handlers are also counted apart, because each of them needs a
 # connection of the worker.
 SlotKind = Literal["async", "thread", "process", "async transactional", "thread transactional"]
@@ -83,6 +84,7 @@ class Handler:
     fetch_payload: Callable[[Any, bytes], bytes] | None = None  # reads a batch job's stored payload: Run, reference
     batch: Batch | None = None  # if set, one call runs many jobs, and `decode` returns one item under its name
     max_per_node: int | None = None  # how many calls may run at once on this node
+    logs: KeepLogs | None = None  # whose log lines are stored; None: as the node is configured
     slot_kind: SlotKind = field(init=False)
 
     def __post_init__(self) -> None:

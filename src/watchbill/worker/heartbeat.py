@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
+from uuid import UUID
 
 import orjson
 import psycopg
@@ -30,6 +31,7 @@ from watchbill.postgres.connect import Connection
 from watchbill.postgres.hosts import leave_standby, shut_down
 from watchbill.store.node_connection import classify_error, first_line, is_outage
 from watchbill.store.queries import Queries
+from watchbill.telemetry.job_lines import LogTail
 from watchbill.telemetry.outage import outage_of
 from watchbill.worker.config import NodeConfig
 from watchbill.worker.notifications import Wakeups
@@ -44,6 +46,7 @@ LOST = "WB001"
 STANDSTILL_SECONDS = 5.0  # if the event loop does not run for this long, its blocker is logged
 LONGEST_ANSWER_SECONDS = 10.0  # a heartbeat that gets no answer is given up after this time, however long the lease is
 NOTE_PAUSE_SECONDS = 0.05  # pause after each notification, because any role of the database may send very many
+WATCH_SECONDS = 3.0  # a run that was watched so short ago stores its log lines when it ends
 OVERTIME_SECONDS = 10.0  # how long a handler may block the loop after its time-out
 
 
@@ -158,8 +161,28 @@ class Heartbeat(threading.Thread):
     def _ask_for_stop_requests(self) -> None:
         runs = self._slots.list_job_runs()
         ids, fences = [run.id for run in runs], [run.fence for run in runs]
-        if found := self._execute_query("stop_requests", self._epoch, ids, fences):
+        rows = self._execute_query("stop_requests", self._epoch, ids, fences)
+        if found := [(job_id, fence) for job_id, fence, is_watched in rows if not is_watched]:
             self._call_on_loop(self._wakeups.request_stop, found)
+        if watched := {job_id for job_id, _, is_watched in rows if is_watched}:
+            self._show_watched_runs(watched)
+
+    def _show_watched_runs(self, watched: set[UUID]) -> None:
+        """Writes the progress and the new log lines of the runs that somebody looks at."""
+        shown = []
+        for run in list(self._slots.runs):
+            for each in run.batch:
+                if each.id in watched:
+                    each.watch = time.monotonic() + WATCH_SECONDS
+                    shown.append(_run_as_json(each, self._read_new_lines(each, run.log)))
+        if shown:
+            self._execute_query("show_runs", self._epoch, f"[{','.join(each.decode() for each in shown)}]")
+
+    def _read_new_lines(self, run: Run, log: LogTail | None) -> str | None:
+        if log is None or log.added == run.shown_lines:
+            return None
+        run.shown_lines = log.added
+        return self._slots.logs.read(log)
 
     def _execute_query(self, query: str, *params: object) -> list[Any]:
         if self._connection is None:
@@ -193,9 +216,12 @@ class Heartbeat(threading.Thread):
             connection.close()
 
     def _list_long_runs(self) -> str:
-        """Returns, as JSON, the runs that have taken longer than a third of the lease or have reported progress."""
+        """Returns, as JSON, the runs that have taken longer than a third of the lease, have reported progress or are
+        watched."""
         runs = [
-            run for run in self._slots.list_job_runs() if run.age > self._lease / 3 or run.last_progress is not None
+            run
+            for run in self._slots.list_job_runs()
+            if run.age > self._lease / 3 or run.last_progress is not None or run.watch > time.monotonic()
         ]
         return f"[{','.join(_run_as_json(run).decode() for run in runs)}]"
 
@@ -256,6 +282,7 @@ class Heartbeat(threading.Thread):
         return is_overdue or self._standstill > self._config.stuck_after
 
 
-def _run_as_json(run: Run) -> bytes:
+def _run_as_json(run: Run, lines: str | None = None) -> bytes:
     progress = orjson.Fragment(progress_as_json(run.last_progress))
-    return orjson.dumps({"id": str(run.id), "fence": run.fence, "age": run.age, "progress": progress})
+    shown = {"id": str(run.id), "fence": run.fence, "age": run.age, "progress": progress}
+    return orjson.dumps(shown if lines is None else shown | {"lines": lines})

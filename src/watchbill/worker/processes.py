@@ -213,6 +213,8 @@ class Processes:
                         self._note_start(run)
                 case ["progress", value]:
                     run.progress(orjson.loads(value))
+                case ["lines", lines]:
+                    run.add_lines(lines)
                 case ["ended", answers, memory]:
                     for each, answer in zip(run.batch, answers, strict=True):
                         _end_run(each, *answer)

@@ -15,6 +15,7 @@ import orjson
 
 from watchbill.errors import WatchbillError
 from watchbill.telemetry.context import current
+from watchbill.telemetry.job_lines import LogTail
 
 if TYPE_CHECKING:
     from asyncio import Task, TimerHandle
@@ -92,6 +93,9 @@ class Run:
     last_progress: Any = None
     result: bytes | None = None
     outcome: Outcome | None = None  # still None when the run has ended: the run succeeded
+    log: LogTail | None = None  # the last lines that the handler has logged; None if it has logged nothing
+    watch: float = 0.0  # until when somebody looks at the job, on the monotonic clock
+    shown_lines: int = 0  # how many lines of `log` were shown to those who look
     raised: BaseException | None = None  # the exception that ended the handler, unless it ran in a child process
 
     @property
@@ -179,6 +183,12 @@ class Run:
         """Reports how far the handler is, as any JSON value. The next heartbeat stores it, so that it is shown with the
         job."""
         self.last_progress = value
+
+    def add_lines(self, lines: Sequence[str]) -> None:
+        """Keeps lines that the handler has logged. Any thread may call this."""
+        if self.log is None:
+            self.log = LogTail()
+        self.log.add(lines)
 
     def artifact(self, reference: str) -> None:
         """Records where something is that this job has made, such as the address of a file. It is shown with the

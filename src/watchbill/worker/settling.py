@@ -347,7 +347,8 @@ class Settler:
 
     async def _send_endings(self, endings: list[Ending], closed: list[int]) -> None:
         make_params = partial(self._make_ending_params, endings, closed)
-        rows = await self._execute_settle("settle", make_params, EndingBatch(endings=endings))
+        query = "settle" if all(ending.logs is None for ending in endings) else "settle_with_logs"
+        rows = await self._execute_settle(query, make_params, EndingBatch(endings=endings))
         self._dependents += [row[0] for row in rows if row[1] == "blocked"]
         delays = [row[2] for row in rows if row[2] is not None]
         if delays and self._promoter is not None:
@@ -367,7 +368,14 @@ class Settler:
 
     def _make_ending_params(self, endings: list[Ending], closed: list[int]) -> tuple[Any, ...]:
         now, outcomes = time.monotonic(), [e.outcome for e in endings]
+        logged = [e for e in endings if e.logs is not None]
+        logs = () if not logged else (
+            uuids([e.claimed.id for e in logged]),
+            int8s([e.claimed.fence for e in logged]),
+            texts([e.logs for e in logged]),
+        )  # fmt: skip
         return (
+            *logs,
             self.epoch,
             uuids([e.claimed.id for e in endings]),
             int8s([e.claimed.fence for e in endings]),
@@ -403,8 +411,9 @@ def _replace_refused_ending(single: EndingBatch, refusal: Refused) -> Ending:
     permanent, so that the job does not run again."""
     error = {"type": "EndingRefused", "message": f"the database refused what was to be recorded: {refusal.message}"}
     if single.endings:
-        return replace(
-            single.endings[0], outcome=replace(single.endings[0].outcome, delay=None, error=error, result=None)
-        )
+        refused = single.endings[0]
+        if refused.outcome.name == "succeeded":
+            return replace(refused, outcome=Outcome("failed", error={"kind": "permanent"} | error))
+        return replace(refused, outcome=replace(refused.outcome, delay=None, error=error, result=None))
     ((claimed, started, _, run),) = single.succeeded
     return Ending(claimed, Outcome("failed", error={"kind": "permanent"} | error), started, run)

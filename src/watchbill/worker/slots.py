@@ -22,6 +22,7 @@ from uuid import UUID
 from watchbill.model.durations import LONGEST_TIMEOUT_SECONDS
 from watchbill.telemetry.context import log_fields
 from watchbill.telemetry.events import Events
+from watchbill.telemetry.job_lines import LogTail
 from watchbill.worker.attempt import Suspended, attempt_on_loop, fail
 from watchbill.worker.batch_run import BatchRun, WaitingBatch
 from watchbill.worker.claiming import Claiming, SlotCounts
@@ -29,6 +30,7 @@ from watchbill.worker.collecting import Collector, Entry, is_late, list_rows
 from watchbill.worker.config import NodeConfig
 from watchbill.worker.endings import Ending
 from watchbill.worker.handlers import TRANSACTIONAL_KINDS, BadTimeout, Handlers, Kind, SlotKind, UnsupportedTypes
+from watchbill.worker.job_logs import JobLogs
 from watchbill.worker.notifications import Wakeups, wait_for
 from watchbill.worker.run import Claimed, Outcome, Run
 from watchbill.worker.settling import Settler
@@ -104,6 +106,7 @@ class Slots:
         self._success_observers = events.observers["job_completed"]
         self._transactions, self._wakeups, self._stuck_after = transactions, wakeups, config.stuck_after
         self._retry_delay, self._steps = config.retry_delay, steps
+        self.logs = JobLogs(config.job_logs, config.redaction)
         self._capacity, self._most = _count_slots_by_kind(config), config.capacity.total
         self._total = self._count_usable_slots()
         self._loop = asyncio.get_running_loop()
@@ -369,24 +372,23 @@ class Slots:
         if run.stopping == "timed_out" and run.outcome is None:
             fail(run, TimeoutError(f"ended {run.age - (run.timeout or 0):.3f} s after its time-out"))
         self._free_handler_slot(run)
-        if isinstance(run, BatchRun):
-            for each in run.members:
-                self._settle_run(each)
-        else:
-            self._settle_run(run)
+        for each in run.members if isinstance(run, BatchRun) else (run,):
+            self._settle_run(each, run.log)
         self._wakeups.progress.set()
 
-    def _settle_run(self, run: Run) -> None:
-        if run.outcome is None:
+    def _settle_run(self, run: Run, log: LogTail | None) -> None:
+        lines = None if log is None else self.logs.choose(run, log)
+        if run.outcome is None and lines is None:
             is_reported = self.reports_all_successes or self._success_observers
             if is_reported:
                 run.seconds = run.age
             self._settler.add_success(run.claimed, run.started, run.result, run if is_reported else None)
         else:
             run.seconds = run.age
-            if self._retry_delay is not None and run.outcome.delay is None:  # a delay that the handler asked for stays
-                run.outcome.delay = self._retry_delay
-            self._settler.add_ending(Ending(run.claimed, run.outcome, run.started, run))
+            outcome = run.outcome or Outcome("succeeded", result=run.result)
+            if self._retry_delay is not None and outcome.delay is None:  # a delay that the handler asked for stays
+                outcome.delay = self._retry_delay
+            self._settler.add_ending(Ending(run.claimed, outcome, run.started, run, lines))
 
     def _free_handler_slot(self, run: Run) -> None:
         handler, claiming = run.handler, self._claiming

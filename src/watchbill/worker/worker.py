@@ -34,6 +34,7 @@ from watchbill.scheduler.scheduler import Scheduler
 from watchbill.store.node_connection import Disconnected, NameTaken, NodeConnection, NodeLost, Refused, is_outage
 from watchbill.store.queries import Queries
 from watchbill.telemetry.events import Events
+from watchbill.telemetry.job_lines import keep_lines_of_jobs
 from watchbill.worker import forks
 from watchbill.worker.checkpoints import Checkpointer
 from watchbill.worker.claiming import Claimer, Claiming
@@ -140,6 +141,7 @@ class Worker:
     async def run(self) -> None:
         try:
             deadline = time.monotonic() + 2 * self._config.lease + NAME_PATIENCE_SECONDS
+            keep_lines_of_jobs()
             with forks.guard_against_forks(partial(_detach_fork, asyncio.get_running_loop())):
                 if await self._register_with_retries(deadline):
                     await self._run_registered()

@@ -172,6 +172,12 @@ SELECT job_id, run, attempt, outcome, holder, started_at, ended_at, error
 FROM {schema}.job_attempts(%(id)s::uuid)
 ORDER BY run
 
+-- name: job_log
+SELECT run, ended_at, lines FROM {schema}.job_log(%s::uuid)
+
+-- name: watch
+SELECT {schema}.watch(%s::uuid, make_interval(secs => %s::float8))
+
 -- name: job_steps
 SELECT
   name, kind, state, run, tries, started_at, ended_at, wake_at, result, error, signals, ask

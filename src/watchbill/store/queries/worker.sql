@@ -29,7 +29,19 @@ SELECT {schema}._report_tally(%s::bigint, %s::bigint, %s::jsonb)
 SELECT {schema}._observe()
 
 -- name: stop_requests
-SELECT id, fence FROM {schema}.stop_requests(%s::bigint, %s::uuid[], %s::bigint[])
+-- Also returns the runs that somebody looks at: with true.
+WITH given AS MATERIALIZED (
+  SELECT %s::bigint AS epoch, %s::uuid[] AS ids, %s::bigint[] AS fences)
+SELECT s.id, s.fence, false
+FROM given g
+CROSS JOIN LATERAL {schema}.stop_requests(g.epoch, g.ids, g.fences) s
+UNION ALL
+SELECT w, NULL, true
+FROM given g
+CROSS JOIN LATERAL {schema}._watched_jobs(g.ids) w
+
+-- name: show_runs
+SELECT {schema}._show_runs(%s::bigint, %s::jsonb)
 
 -- name: leave
 SELECT {schema}.leave(%s::bigint)
@@ -78,6 +90,14 @@ FROM {schema}.settle(
 SELECT id, state, extract(epoch FROM run_at - {schema}._clock())::float8
 FROM {schema}.settle(
   %s::bigint, %s::uuid[], %s::bigint[], %s::text[], %s::float8[], %s::interval[],
+  results => %s::jsonb[], errors => %s::jsonb[], closed => %s::bigint[])
+
+-- name: settle_with_logs
+-- `0 * l.stored` makes PostgreSQL store the lines before it settles.
+SELECT id, state, extract(epoch FROM run_at - {schema}._clock())::float8
+FROM (SELECT {schema}._store_logs(%s::uuid[], %s::bigint[], %s::text[]) AS stored) l
+CROSS JOIN LATERAL {schema}.settle(
+  %s::bigint + 0 * l.stored, %s::uuid[], %s::bigint[], %s::text[], %s::float8[], %s::interval[],
   results => %s::jsonb[], errors => %s::jsonb[], closed => %s::bigint[])
 
 -- name: settled_runs

@@ -53,19 +53,44 @@ BEGIN
       FROM jsonb_to_recordset(running) AS x(id uuid, fence bigint)
       WHERE x.id = r.job_id
         AND x.fence = r.fence);
+  PERFORM _write_runs(epoch, running, now);
+END $$;
+
+-- Shows how far runs are that somebody looks at, between two heartbeats.
+CREATE OR REPLACE FUNCTION _show_runs(epoch bigint, running jsonb, now timestamptz DEFAULT NULL)
+RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_variable
+DECLARE
+  t timestamptz := _clock(now);
+BEGIN
+  IF _may_be_bound() THEN PERFORM _check_shared_change('_show_runs'); END IF;
+  IF EXISTS (SELECT FROM beats b WHERE b.epoch = epoch) THEN
+    PERFORM _write_runs(epoch, running, t);
+  END IF;
+END $$;
+
+-- Writes how far these runs are. Without `lines`, those that the run has shown before stay.
+CREATE OR REPLACE FUNCTION _write_runs(epoch bigint, running jsonb, now timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_variable
+BEGIN
   -- A job that was released and claimed again may run here twice: the higher fence counts. The late
   -- beat of a frozen node must not overwrite the row of the node that has the job now.
-  INSERT INTO runs AS r (job_id, fence, epoch, started_at, seen_at, progress)
+  INSERT INTO runs AS r (job_id, fence, epoch, started_at, seen_at, progress, lines)
   SELECT DISTINCT ON (x.id)
     x.id, x.fence, epoch, _started_at(now, coalesce(x.age, 0)),
-    now, x.progress
-  FROM jsonb_to_recordset(running) AS x(id uuid, fence bigint, age float8, progress jsonb)
+    now, x.progress, string_to_array(x.lines, E'\n')
+  FROM jsonb_to_recordset(running)
+    AS x(id uuid, fence bigint, age float8, progress jsonb, lines text)
   ORDER BY x.id, x.fence DESC
   ON CONFLICT (job_id) DO UPDATE
   SET fence = EXCLUDED.fence,
     epoch = EXCLUDED.epoch,
     seen_at = EXCLUDED.seen_at,
     progress = EXCLUDED.progress,
+    lines = coalesce(EXCLUDED.lines, CASE WHEN EXCLUDED.fence = r.fence THEN r.lines END),
     started_at = CASE WHEN r.fence = EXCLUDED.fence THEN r.started_at ELSE EXCLUDED.started_at END
   WHERE EXCLUDED.fence >= r.fence;
 END $$;

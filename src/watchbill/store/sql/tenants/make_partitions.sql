@@ -7,7 +7,7 @@
 CREATE OR REPLACE FUNCTION make_partitions(
   days int DEFAULT 7,
   now timestamptz DEFAULT NULL,
-  parents text[] DEFAULT '{finished_succeeded,finished_otherwise,attempts}'
+  parents text[] DEFAULT '{finished_succeeded,finished_otherwise,attempts,job_logs}'
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
@@ -50,10 +50,12 @@ CREATE OR REPLACE FUNCTION _check_history_table(parent text)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-  IF parent IN ('finished_succeeded', 'finished_otherwise', 'attempts') THEN RETURN; END IF;
+  IF parent IN ('finished_succeeded', 'finished_otherwise', 'attempts', 'job_logs') THEN
+    RETURN;
+  END IF;
   RAISE EXCEPTION 'parent % is invalid', coalesce(quote_literal(parent), 'NULL')
     USING ERRCODE = 'WB003',
-      HINT = 'the parents are finished_succeeded, finished_otherwise, attempts';
+      HINT = 'the parents are finished_succeeded, finished_otherwise, attempts, job_logs';
 END $$;
 
 -- Lists the partitions of days that ended before an instant.

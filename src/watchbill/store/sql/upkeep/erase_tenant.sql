@@ -224,7 +224,7 @@ CREATE OR REPLACE FUNCTION _list_history_tables()
 RETURNS TABLE (parent text, name text)
 LANGUAGE sql STABLE AS $$
   SELECT x.parent, c.relname COLLATE "C"
-  FROM unnest('{attempts,finished_jobs}'::text[]) x(parent)
+  FROM unnest('{attempts,finished_jobs,job_logs}'::text[]) x(parent)
   CROSS JOIN LATERAL pg_partition_tree(x.parent::regclass) p
   JOIN pg_class c ON c.oid = p.relid
   WHERE p.isleaf
@@ -357,6 +357,7 @@ BEGIN
   DELETE FROM node_counts x WHERE x.tenant = e.tenant;
   DELETE FROM rollups x WHERE x.tenant = e.tenant;
   DELETE FROM samples x WHERE x.tenant = e.tenant;
+  DELETE FROM watches x WHERE x.tenant = e.tenant;
   DELETE FROM failure_groups x WHERE x.tenant = e.tenant;
   DELETE FROM alert_deliveries d USING alerts a WHERE a.id = d.alert AND a.tenant = e.tenant;
   DELETE FROM alerts x WHERE x.tenant = e.tenant;

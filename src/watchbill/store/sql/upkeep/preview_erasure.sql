@@ -17,6 +17,8 @@ BEGIN
       UNION ALL
       SELECT 'attempts', count(*) FROM attempts x WHERE x.tenant = tenant
       UNION ALL
+      SELECT 'job_logs', count(*) FROM job_logs x WHERE x.tenant = tenant
+      UNION ALL
       SELECT 'schedules', count(*) FROM schedules x WHERE x.tenant = tenant
       UNION ALL
       SELECT 'slots', count(*)

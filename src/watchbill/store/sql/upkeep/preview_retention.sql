@@ -19,7 +19,8 @@ BEGIN
       VALUES
         ('finished_succeeded', keep_succeeded),
         ('finished_otherwise', keep_otherwise),
-        ('attempts', keep_attempts)) p(parent, keep)
+        ('attempts', keep_attempts),
+        ('job_logs', keep_attempts)) p(parent, keep)
     CROSS JOIN LATERAL _list_expired_days(p.parent, t - p.keep) d
     JOIN pg_class c ON c.oid = d.partition
     ORDER BY 1;
@@ -37,6 +38,10 @@ BEGIN
       SELECT 'attempts_default', count(*)
       FROM attempts_default a
       WHERE a.ended_at < t - keep_attempts
+      UNION ALL
+      SELECT 'job_logs_default', count(*)
+      FROM job_logs_default l
+      WHERE l.ended_at < t - keep_attempts
       UNION ALL
       SELECT 'audit', count(*) FROM audit a WHERE a.at < t - keep_audit
       UNION ALL

@@ -1,8 +1,8 @@
--- Does one step of retention for the table finished_succeeded, finished_otherwise or attempts:
--- drops the partition of the oldest day that ended longer ago than `keep`, or deletes up to `max`
--- such rows of the default partition. Before it drops a day, deletes the idempotency keys of the
--- day's jobs, up to `max` per call. Frees the ordered keys that dead jobs keep. `done` says what
--- was done; NULL if nothing is too old. `more` is true if there is more to do: call again.
+-- Does one step of retention for the table finished_succeeded, finished_otherwise, attempts or
+-- job_logs: drops the partition of the oldest day that ended longer ago than `keep`, or deletes up
+-- to `max` such rows of the default partition. Before it drops a day, deletes the idempotency keys
+-- of the day's jobs, up to `max` per call. Frees the ordered keys that dead jobs keep. `done` says
+-- what was done; NULL if nothing is too old. `more` is true if there is more to do: call again.
 --
 -- Locks the parent IN ACCESS EXCLUSIVE MODE, and gives up after 50 ms, because settle() waits for
 -- that lock. `locked` names the parent if a reader holds it, or if another session removes history
@@ -40,7 +40,7 @@ BEGIN
     IF deleted = 0 THEN done := NULL; END IF;
     RETURN;
   END IF;
-  IF parent <> 'attempts' THEN
+  IF parent NOT IN ('attempts', 'job_logs') THEN
     EXECUTE format(
         'DELETE FROM idempotency
         WHERE ctid = ANY (ARRAY(
@@ -106,13 +106,13 @@ DECLARE
   deleted bigint;
   ids uuid[];
   order_keys text[];
-  statement text := CASE parent
-    WHEN 'attempts' THEN
+  statement text := CASE
+    WHEN parent IN ('attempts', 'job_logs') THEN
       'WITH d AS (
-        DELETE FROM attempts_default
+        DELETE FROM %1$I
         WHERE ctid = ANY (ARRAY(
           SELECT a.ctid
-          FROM attempts_default a
+          FROM %1$I a
           WHERE a.ended_at < $1
           LIMIT $2
           FOR UPDATE SKIP LOCKED))

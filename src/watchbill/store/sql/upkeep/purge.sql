@@ -1,7 +1,7 @@
--- Deletes finished jobs that match the same conditions as in job_list(), with their attempts,
--- steps and idempotency keys, at most `max` jobs in a call. Frees the ordered keys that dead jobs
--- among them keep. Skips locked rows. sweep_dependencies() deletes the dependencies of these jobs
--- later.
+-- Deletes finished jobs that match the same conditions as in job_list(), with their attempts, log
+-- lines, steps and idempotency keys, at most `max` jobs in a call. Frees the ordered keys that dead
+-- jobs among them keep. Skips locked rows. sweep_dependencies() deletes the dependencies of these
+-- jobs later.
 CREATE OR REPLACE FUNCTION purge(
   states text[],
   type text DEFAULT NULL,
@@ -52,8 +52,9 @@ BEGIN
   RETURN purged;
 END $$;
 
--- Deletes these finished jobs, each named by its id and tenant, with their attempts, idempotency
--- keys and dependencies, unless they are in another state by now or locked. Returns how many.
+-- Deletes these finished jobs, each named by its id and tenant, with their attempts, log lines,
+-- idempotency keys and dependencies, unless they are in another state by now or locked. Returns how
+-- many.
 CREATE OR REPLACE FUNCTION _delete_finished_jobs(ids uuid[], tenants text[], states text[])
 RETURNS int
 LANGUAGE plpgsql VOLATILE AS $$
@@ -80,6 +81,9 @@ BEGIN
   DELETE FROM attempts a
   WHERE a.job_id = ANY (chosen)
     AND (a.job_id, a.tenant) IN (SELECT * FROM unnest(chosen, chosen_tenants));
+  DELETE FROM job_logs l
+  WHERE l.job_id = ANY (chosen)
+    AND (l.job_id, l.tenant) IN (SELECT * FROM unnest(chosen, chosen_tenants));
   DELETE FROM steps s
   WHERE s.job_id = ANY (chosen)
     AND (s.job_id, s.tenant) IN (SELECT * FROM unnest(chosen, chosen_tenants));
