@@ -1,6 +1,6 @@
 # `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help up test test-all run-tests test-long soak storm lint format hints docs dist constraints bench bench-cron \
+.PHONY: help up test test-all run-tests test-long soak storm hosts lint format hints docs dist constraints bench bench-cron \
   bench-facades bench-schedules clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -61,6 +61,12 @@ soak: $(STAMP)  ## fault injection for MINUTES=45, starting with SEED=N
 
 storm: $(STAMP)  ## faults in token groups for MINUTES=10, starting with SEED=N
 	$(BIN)/python -m tests.cluster.storm --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+
+# etcd-server, etcd-client, haproxy, pgbouncer and iproute2 are packages of Debian and Ubuntu.
+hosts: $(STAMP)  ## fail over a Patroni cluster in network namespaces, as root; installs what it needs. FAULTS="crash mend"
+	@command -v etcd haproxy pgbouncer ip >/dev/null || apt-get install -y etcd-server etcd-client haproxy pgbouncer iproute2
+	$(PIP_INSTALL) --requirement tests/hosts/requirements.txt
+	$(BIN)/python -m tests.hosts $(FAULTS)
 
 lint: $(STAMP)  ## ruff, mypy, import-linter
 	$(BIN)/ruff check .

@@ -1,0 +1,1 @@
+"""Failover on several hosts: real Patroni, etcd, HAProxy and PgBouncer; each host is a network namespace."""
