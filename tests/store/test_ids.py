@@ -33,6 +33,23 @@ def test_another_server_issues_no_number_twice(own_db: Db, timeline: int) -> Non
     assert first < second < first + (1 << 40)  # adopted once
 
 
+def test_two_copies_of_one_database_issue_different_numbers(own_db: Db) -> None:
+    """After a failover that left two primaries both derive their generation from the same row."""
+    started = "UPDATE {schema}.installation SET server_started_at = server_started_at - interval '1 day'"
+    own_db.change(started)
+    before = own_db.rows("installation")[0]
+    generations = set()
+    for _ in range(40):
+        own_db.change(
+            "UPDATE {schema}.installation SET generation = %s, timeline = %s", before.generation, before.timeline
+        )
+        own_db.change(started)
+        generations.add(own_db.value("_adopt_database"))
+    raised = {generation - before.generation - before.timeline for generation in generations}
+    assert len(raised) > 1
+    assert raised <= set(range(1, 17))
+
+
 def test_sql_ids_are_uuid7_with_their_time(db: Db) -> None:
     for at in (T0, datetime(1999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)):
         made: UUID = db.value("uuid7", at=at)

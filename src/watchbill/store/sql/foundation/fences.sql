@@ -31,6 +31,9 @@ RETURN (SELECT _make_fence(i.generation) FROM installation i);
 -- database, another server, a restored copy), or if the server was started again since then: it may
 -- have been started from a copy of its files. So new fences are greater than all that the original
 -- tables issued. Returns the generation. claim() makes the same comparison itself.
+--
+-- The random part keeps two servers apart that both go on from the same copy, after a failover that
+-- left two primaries: fifteen of sixteen such pairs issue different fences.
 CREATE OR REPLACE FUNCTION _adopt_database()
 RETURNS int
 LANGUAGE plpgsql VOLATILE AS $$
@@ -47,7 +50,7 @@ BEGIN
   FROM installation i;
   IF NOT is_copy THEN RETURN known; END IF;
   UPDATE installation i
-  SET generation = i.generation + i.timeline + 1,
+  SET generation = i.generation + i.timeline + 1 + floor(random() * 16)::int,
     timeline = _server_timeline(),
     server_started_at = pg_postmaster_start_time(),
     database_oid = here.database_oid,
