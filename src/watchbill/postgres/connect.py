@@ -45,6 +45,10 @@ SESSION_DEFAULTS = {
     "IntervalStyle": "postgres",
 }
 
+# For statements that make or change tables, functions and rights. Citus would send them to its other servers, which do
+# not have our tables. A server without Citus ignores this setting.
+OWNER_SESSION = SESSION_DEFAULTS | {"citus.enable_ddl_propagation": "off"}
+
 # With these options a connection, idle or not, notices within about 11 s that the network is cut.
 _TRANSPORT = {
     "keepalives": "1",

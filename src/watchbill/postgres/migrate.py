@@ -31,7 +31,7 @@ import psycopg
 from psycopg import errors, sql
 
 from watchbill.errors import NoDatabase, SchemaError
-from watchbill.postgres.connect import Connection
+from watchbill.postgres.connect import OWNER_SESSION, Connection
 from watchbill.postgres.migration_files import Source, SqlFile, find_concurrent_index, split_statements
 from watchbill.postgres.migration_plan import (
     DEFAULT_PATIENCE,
@@ -73,12 +73,16 @@ def status(url: str, schema: str, source: Source) -> Status:
         raise NoDatabase(f"The database did not answer: {str(error).strip().splitlines()[0]}") from error
 
 
+def open_as_owner(url: str, *, autocommit: bool = False) -> Connection:
+    return Connection.connect(url, session=OWNER_SESSION, application_name="watchbill migrate", autocommit=autocommit)
+
+
 def migrate(
     url: str, schema: str, source: Source, *, patience: Patience = DEFAULT_PATIENCE, report: Report = lambda _: None
 ) -> Status:
     """Runs every missing step and returns the status afterwards. `report` is called for each step and each wait."""
     runner = _Runner(url, schema, source, patience)
-    with Connection.connect(url, application_name="watchbill migrate", autocommit=True) as connection:
+    with open_as_owner(url, autocommit=True) as connection:
         while step := _retry_while_locked(lambda: runner.run_next(connection), patience, report):
             report(step.title)
         return read_status(connection, schema, source)
@@ -99,7 +103,7 @@ def apply_functions(
 
 def run_locked(url: str, schema: str, work: Callable[[Connection], T], *, report: Report = lambda _: None) -> T:
     """Runs `work` in one transaction that holds the schema's lock, so that no migration runs at the same time."""
-    with Connection.connect(url, application_name="watchbill migrate", autocommit=True) as connection:
+    with open_as_owner(url, autocommit=True) as connection:
 
         def attempt() -> T:
             with connection.transaction():
@@ -164,7 +168,7 @@ class _Runner:
     def _run_outside_transaction(self, connection: Connection, step: Step) -> Step:
         """Runs a step that cannot run in a transaction. Meanwhile a second connection, `holder`, holds the schema's
         lock. The commit of `holder` records the step and releases the lock."""
-        with Connection.connect(self.url, application_name="watchbill migrate") as holder:
+        with open_as_owner(self.url) as holder:
             if self._lock_and_choose_step(holder) == step:
                 # The last query left a cursor open, and an index build would wait for the end of that cursor's
                 # snapshot.

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from psycopg import sql
 
 from watchbill.cron.zones import END, listed_names, parse_tzif, split_into_segments, zone_file
-from watchbill.postgres.connect import Connection
+from watchbill.postgres.connect import OWNER_SESSION, Connection
 from watchbill.postgres.migrate import run_locked
 from watchbill.postgres.migration_plan import make_lock_statement, read_sql
 
@@ -137,7 +137,7 @@ def refresh_zones(
         connection.execute(read_sql("zone_write.sql").encode())
         return f"time zones of tzdata {read_local_release().tzdata or 'of an unknown release'}"
 
-    with Connection.connect(url, application_name="watchbill migrate") as connection:
+    with Connection.connect(url, session=OWNER_SESSION, application_name="watchbill migrate") as connection:
         if has_current_zones(connection, schema):
             return False
     message = run_locked(url, schema, write_zones, report=report)

@@ -13,7 +13,7 @@ from psycopg.types.numeric import Int8BinaryLoader
 from psycopg.types.string import ByteaBinaryLoader
 
 from watchbill.errors import NoDatabase, WatchbillError
-from watchbill.postgres.connect import SESSION_DEFAULTS, AsyncConnection
+from watchbill.postgres.connect import OWNER_SESSION, AsyncConnection
 from watchbill.postgres.hosts import READ_ONLY, leave_standby, shut_down
 from watchbill.store.queries import Queries
 from watchbill.store.refusals import NodeLost as NodeLost
@@ -63,7 +63,7 @@ SLOW_FAILURE_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 1.0  # so that work goes on soon after a failover, however long it has taken
 
 # Watchbill's own statements hold locks for milliseconds. A lock of two seconds belongs to a transaction left open.
-_SESSION = SESSION_DEFAULTS | {"lock_timeout": "2s"}
+_SESSION = OWNER_SESSION | {"lock_timeout": "2s"}  # some chores make partitions
 
 
 class NodeConnection:
