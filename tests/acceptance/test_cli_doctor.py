@@ -14,12 +14,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.acceptance.command import Watchbill
 from tests.pooler import run_pooler
 from tests.servers import Server
 from watchbill.postgres.checks import Finding, environment, examine, schema
+from watchbill.postgres.checks.engine import Engine, judge
 from watchbill.postgres.embedded import EmbeddedServer
 from watchbill.postgres.migrate import Source, migrate
 from watchbill.settings import Settings
@@ -107,6 +108,35 @@ def test_doctor_reports_an_unknown_role(server: Server, tmp_path: Path) -> None:
 
 
 # The server.
+
+
+@pytest.mark.parametrize(
+    ("told", "state", "says"),
+    [
+        (Engine("PostgreSQL 16.4 on x86_64"), "ok", "PostgreSQL: supported."),
+        (Engine("PostgreSQL 15.2-YB-2.25.1.0-b0"), "wrong", "YugabyteDB is not supported"),
+        (Engine("CockroachDB CCL v25.1.0"), "wrong", "CockroachDB is not supported"),
+        (Engine("PostgreSQL 16.6", has_aurora=True), "ok", "at the cluster endpoint"),
+        (Engine("PostgreSQL 17.5", has_neon=True), "note", "scaling to zero"),
+        (Engine("PostgreSQL 17.5", has_citus=True), "ok", "on the coordinator only"),
+        (Engine("PostgreSQL 17.5", has_citus=True, distributed_tables=3), "wrong", "has distributed 3 tables"),
+    ],
+)
+def test_doctor_names_the_engine(told: Engine, state: str, says: str) -> None:
+    finding = judge(told)
+    assert (finding.state, says in finding.says) == (state, True)
+
+
+def test_doctor_compares_the_lease_with_a_failover(schema_database: str, tmp_path: Path) -> None:
+    host = conninfo_to_dict(schema_database)["host"]
+    several = make_conninfo(schema_database, host=f"{host},{host}")
+    finding = look(tmp_path, database_url=several)["failover"]
+    assert (finding.state, finding.says) == (
+        "note", "2 hosts, lease 30 s: a failover that takes longer than 14 s stops handlers."
+    )  # fmt: skip
+    assert "60s for Patroni's ttl 20" in finding.hint
+    findings = look(tmp_path, database_url=several, lease=60)
+    assert (findings["failover"].state, findings["engine"].says) == ("ok", "PostgreSQL: supported.")
 
 
 def test_doctor_reports_an_old_server(server: Server, schema_database: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The checks of `watchbill doctor`. Each check reports that all is well, or what is wrong and how to repair it.
 
 environment.py  this machine, the server, and what is between them: Python, time zones, clocks, poolers, limits
+engine.py       which engine serves the database, and whether the lease fits its failovers
 roles.py        who may do what in the schema
 schema.py       what is in Watchbill's schema: version, zone table, locks, claims, jobs, schedules
 target.py       what a check examines and returns
@@ -16,7 +17,7 @@ import psycopg
 
 from watchbill.errors import NoDatabase, SettingsError
 from watchbill.postgres.address import find_address
-from watchbill.postgres.checks import environment, roles, schema
+from watchbill.postgres.checks import engine, environment, roles, schema
 from watchbill.postgres.checks.target import Finding, Target, open_for_checks
 from watchbill.postgres.embedded import find_project
 from watchbill.postgres.migration_files import Source
@@ -26,6 +27,8 @@ __all__ = ["Finding", "examine"]
 
 _DATABASE_CHECKS: dict[str, Callable[[Target], Finding]] = {
     "server": environment.check_server,
+    "engine": engine.check_engine,
+    "failover": engine.check_failover,
     "schema": schema.check_schema,
     "clock": environment.check_clock,
     "zones": environment.check_zones,
