@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
+import warnings
 from typing import Any, cast
 
 import psycopg
@@ -12,7 +14,7 @@ import pytest
 from watchbill.errors import NoDatabase
 from watchbill.postgres.address import describe, explain_failures
 from watchbill.postgres.connect import Connection, startup_parameters
-from watchbill.postgres.hosts import Hosts, split_hosts
+from watchbill.postgres.hosts import Hosts, hosts_of, split_hosts
 
 URL = "postgresql://me@a:5432,b,c:5434/x"
 
@@ -86,6 +88,17 @@ def test_connections_to_other_hosts_are_shut_down_when_the_primary_is_elsewhere(
     assert [each.is_shut for each in (old, older, new)] == [True, True, False]
     hosts.shut_down_all()
     assert new.is_shut
+
+
+def test_a_forked_child_knows_none_of_the_connections_of_its_parent() -> None:
+    kept = hosts_of(startup_parameters(URL))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other tests have left threads
+        pid = os.fork()
+    if pid == 0:
+        os._exit(1 if hosts_of(startup_parameters(URL)) is kept else 0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert hosts_of(startup_parameters(URL)) is kept
 
 
 def test_only_addresses_with_one_primary_are_split() -> None:

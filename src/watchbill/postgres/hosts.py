@@ -86,6 +86,9 @@ class Hosts:
 _known: dict[tuple[str, ...], Hosts] = {}
 _host_of: weakref.WeakKeyDictionary[psycopg.BaseConnection[Any], str] = weakref.WeakKeyDictionary()
 
+if hasattr(os, "register_at_fork"):  # a child must neither shut down its parent's sockets nor wait for a lock of it
+    os.register_at_fork(after_in_child=_known.clear)
+
 
 def hosts_of(parameters: Mapping[str, Any]) -> Hosts:
     """Returns what this process knows about the hosts in these parameters of a connection."""
