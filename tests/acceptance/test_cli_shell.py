@@ -15,6 +15,7 @@ import pytest
 
 from tests.acceptance.command import Watchbill
 from watchbill.cli import _COMMANDS, _MODULES, _Commands, _move_global_options_first
+from watchbill.cli.help import first_sentence
 
 
 def test_watchbill_without_arguments_lists_commands_by_purpose(watchbill: Watchbill) -> None:
@@ -31,6 +32,24 @@ def test_every_command_has_help(watchbill: Watchbill, name: str) -> None:
     answer = watchbill.here(name, "--help")
     assert answer.returncode == 0
     assert f"Usage: watchbill {name} " in answer.stdout
+
+
+@pytest.mark.parametrize("name", list(_MODULES))
+def test_list_of_commands_says_of_each_what_its_help_says(name: str) -> None:
+    ((_, sentence),) = [commands[name] for commands in _COMMANDS.values() if name in commands]
+    assert sentence == first_sentence(_Commands().get_command(None, name))
+
+
+def test_list_of_commands_loads_no_command() -> None:
+    """Start-up time is asserted by what is loaded, since seconds depend on the machine."""
+    program = (
+        "import sys; sys.argv = ['watchbill', '--help']; from watchbill.cli import main\n"
+        "try: main()\nfinally: print(*sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    loaded = set(answer.stdout.splitlines()[-1].split())
+    assert loaded & {"psycopg", "pydantic", "orjson", "asyncio", "watchbill.settings", "watchbill.app"} == set()
+    assert len([name for name in loaded if name.startswith("watchbill")]) <= 15
 
 
 def test_help_shows_values_by_name_and_whole_sentences() -> None:

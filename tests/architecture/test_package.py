@@ -31,6 +31,16 @@ def test_declaring_tasks_loads_no_heavy_library() -> None:
     assert loaded & {"psycopg", "pydantic", "typer", "rich", "watchbill.settings"} == set()
 
 
+def test_app_loads_only_what_a_program_needs_that_enqueues() -> None:
+    """What an App looks at jobs with, or changes a cluster with, is loaded when it is used."""
+    loaded = loaded_by("from watchbill import App")
+    own = {name for name in loaded if name.startswith("watchbill.")}
+    late = {"app.operations", "app.alerts", "app.tenants", "app.groups", "app.schedules", "client.job_operations"}
+    assert own & {f"watchbill.{name}" for name in late} == set()
+    assert len(own) <= 60
+    assert loaded & {"psycopg", "psycopg_pool", "pydantic", "typer", "http", "email", "multiprocessing"} == set()
+
+
 def test_import_cron_needs_neither_driver_nor_validation() -> None:
     assert loaded_by("import watchbill.cron") & {"psycopg", "pydantic", "orjson", "typer", "rich"} == set()
 

@@ -10,25 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
-from watchbill.app.alerts import Alerts
 from watchbill.app.flows import Flow
 from watchbill.app.in_process_node import InProcessNode
 from watchbill.app.job import Job
 from watchbill.app.job_options import JobOptions, JobOptionsDict, refuse_other_exceptions
 from watchbill.app.middleware import AroundEnqueue, AroundRun, Middleware, refuse_unless_generator
-from watchbill.app.operations import Cluster, Jobs, Limits, Queues
 from watchbill.app.payload import encode_unchecked
 from watchbill.app.producer import JobProducer
 from watchbill.app.registry import Registry, Tasks, calling_frame, calling_place
 from watchbill.app.runtime import Runtime
 from watchbill.app.schedule_declarations import Declaration
 from watchbill.app.task import Call, Task, new_job
-from watchbill.app.tenants import Tenants
 from watchbill.app.unknown_types import UnknownTypes
-from watchbill.cluster.lease import Lease
-from watchbill.cluster.options import Membership
-from watchbill.cluster.ownership import Ownership
-from watchbill.model.endpoint import Endpoint, SecretResolver
 from watchbill.model.job import NewJob
 from watchbill.model.tenant import acting_for
 from watchbill.telemetry.events import Events, Observer
@@ -36,11 +29,18 @@ from watchbill.worker.dependencies import Dependencies
 from watchbill.worker.handlers import Handler
 
 if TYPE_CHECKING:
+    # Many programs only enqueue: these modules are imported when they are used.
+    from watchbill.app.alerts import Alerts
     from watchbill.app.lock import Lock
+    from watchbill.app.operations import Cluster, Jobs, Limits, Queues
     from watchbill.app.schedules import Schedules
+    from watchbill.app.tenants import Tenants
     from watchbill.client.client import AsyncClient, Client
     from watchbill.cluster.elector import LeaderTask
+    from watchbill.cluster.lease import Lease
+    from watchbill.cluster.options import Membership
     from watchbill.model.durations import Duration
+    from watchbill.model.endpoint import Endpoint, SecretResolver
     from watchbill.model.queue import Queue
     from watchbill.node import Node
     from watchbill.payloads import PayloadStore
@@ -125,10 +125,6 @@ class App(Registry, Generic[State]):
         self._name = name or _calling_module()
         self.producer.flow_rules, self.producer.app_name = self.flow_rules, self._name
         self.producer.tenant_from = tenant_from
-        self.jobs, self.limits = Jobs(self.producer), Limits(self.producer)
-        self.queues = Queues(self.producer, self.queue_names, self.tasks)
-        self.tenants, self.alerts = Tenants(self.producer), Alerts(self.producer)
-        self.cluster = Cluster(self.producer, self._make_member)
         _apps[self] = None
 
     def tenant(self, name: str) -> AbstractContextManager[None]:
@@ -173,6 +169,48 @@ class App(Registry, Generic[State]):
     def include(self, tasks: Tasks) -> None:
         """Adds the tasks and schedules of a library or of another file."""
         tasks.belong_to(self)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """Look at jobs, cancel, retry, wake or release them."""
+        from watchbill.app.operations import Jobs
+
+        return Jobs(self.producer)
+
+    @cached_property
+    def queues(self) -> Queues:
+        """Count the jobs of queues; pause and resume queues and types."""
+        from watchbill.app.operations import Queues
+
+        return Queues(self.producer, self.queue_names, self.tasks)
+
+    @cached_property
+    def limits(self) -> Limits:
+        """Look at limits and rates, and change them."""
+        from watchbill.app.operations import Limits
+
+        return Limits(self.producer)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """Nodes, leaders, locks and token groups."""
+        from watchbill.app.operations import Cluster
+
+        return Cluster(self.producer, self._make_member)
+
+    @cached_property
+    def tenants(self) -> Tenants:
+        """Look at tenants, their quotas and use, and erase one."""
+        from watchbill.app.tenants import Tenants
+
+        return Tenants(self.producer)
+
+    @cached_property
+    def alerts(self) -> Alerts:
+        """Look at alerts, and change their rules, routes and silences."""
+        from watchbill.app.alerts import Alerts
+
+        return Alerts(self.producer)
 
     @cached_property
     def schedules(self) -> Schedules:
@@ -222,6 +260,8 @@ class App(Registry, Generic[State]):
     def endpoint(self, endpoint: Endpoint) -> None:
         """Declares a server to which connectors send requests. A node that starts writes it to the database, if the
         code has changed: `add_connectors`."""
+        from watchbill.model.endpoint import Endpoint
+
         if not isinstance(endpoint, Endpoint):
             raise TypeError(f"app.endpoint({endpoint!r}) is invalid: give an Endpoint")
         known = self._endpoints.setdefault((endpoint.tenant, endpoint.name), endpoint)
@@ -374,6 +414,9 @@ class App(Registry, Generic[State]):
 
     def _make_memberships(self, lease: Lease, queues: Sequence[str]) -> list[Membership]:
         """The groups of the tasks whose queues the node serves."""
+        from watchbill.cluster.options import Membership
+        from watchbill.cluster.ownership import Ownership
+
         routed: dict[str, set[str]] = {}
         for task in self.tasks.values():
             if task.group is not None and task.queue in queues:
@@ -391,6 +434,7 @@ class App(Registry, Generic[State]):
         this name, it is declared lost."""
         from dataclasses import replace
 
+        from watchbill.cluster.lease import Lease
         from watchbill.maintenance.retention import Keep
         from watchbill.node import Node
         from watchbill.worker.config import make_config

@@ -8,15 +8,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
-from watchbill.client import job_operations
-from watchbill.client.job_operations import Ending
 from watchbill.client.operations import Operation
 from watchbill.errors import WatchbillError
 from watchbill.model.durations import Duration, seconds
-from watchbill.model.job import JobRecord
+
+if TYPE_CHECKING:
+    from watchbill.client.job_operations import Ending
+    from watchbill.model.job import JobRecord
 
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
@@ -92,17 +93,25 @@ class Job(Generic[R]):
 
     def get(self, *, connection: Any = None) -> JobRecord:
         """Reads the job as it is now."""
+        from watchbill.client import job_operations
+
         return self._runner.run(job_operations.get(self.id), connection)
 
     async def aget(self, *, connection: Any = None) -> JobRecord:
+        from watchbill.client import job_operations
+
         return await self._runner.arun(job_operations.get(self.id), connection)
 
     def signal(self, name: str, payload: Any = None, *, key: str | None = None, connection: Any = None) -> str:
         """Sends a signal to the job, for a step that waits for this name. Of signals with the same `key` the job gets
         the first only. Returns `stored`, `woken` (the job waited for it), `duplicate` or `finished`."""
+        from watchbill.client import job_operations
+
         return self._runner.run(job_operations.signal(self.id, name, payload, key=key), connection)
 
     async def asignal(self, name: str, payload: Any = None, *, key: str | None = None, connection: Any = None) -> str:
+        from watchbill.client import job_operations
+
         return await self._runner.arun(job_operations.signal(self.id, name, payload, key=key), connection)
 
     def result(self, timeout: Duration | None = None) -> R:
@@ -136,10 +145,14 @@ class Job(Generic[R]):
         raise self._make_timeout_error(timeout, reason)
 
     def _find_ending(self) -> Operation[Ending | None]:
+        from watchbill.client import job_operations
+
         return job_operations.ending(self.id)
 
     def _read_ending(self) -> Operation[Ending | None]:
         """Read outside of the caller's transaction: an old snapshot would never show that the job has ended."""
+        from watchbill.client import job_operations
+
         ended = yield from self._find_ending()
         if ended is None and self._may_be_uncommitted:
             if not (yield from job_operations.exists(self.id)):
@@ -159,6 +172,8 @@ class Job(Generic[R]):
 
     def _find_reason(self) -> Operation[str]:
         """The deciding reason why the job has not ended, such as that no node is alive."""
+        from watchbill.client import job_operations
+
         reasons = yield from job_operations.why(self.id)
         return reasons[0].reason
 
@@ -172,6 +187,8 @@ class FlowJob(Job[R]):
     result of the last one, or a list if there are several."""
 
     def _find_ending(self) -> Operation[Ending | None]:
+        from watchbill.client import job_operations
+
         started = yield from job_operations.ending(self.id)
         if started is None or started[0] != "succeeded":
             return started

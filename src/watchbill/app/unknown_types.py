@@ -10,7 +10,6 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from watchbill.app.registry import calling_frame
-from watchbill.client import job_operations
 from watchbill.errors import WatchbillError
 from watchbill.model.job import NewJob
 
@@ -40,11 +39,15 @@ class UnknownTypes:
     def check(self, job: NewJob, producer: JobProducer) -> None:
         from psycopg import Error
 
+        from watchbill.client import job_operations
+
         with suppress(WatchbillError, Error):  # the job is stored, and the check is only a service
             self._warn(job, producer.run_apart(job_operations.handled_types()))
 
     async def acheck(self, job: NewJob, producer: JobProducer) -> None:
         from psycopg import Error
+
+        from watchbill.client import job_operations
 
         with suppress(WatchbillError, Error):
             self._warn(job, await producer.arun_apart(job_operations.handled_types()))

@@ -1,6 +1,6 @@
 """The command `watchbill`. Each group of commands is in a module that is imported only when one of them is used.
 
-To add a group, add a line to `_COMMANDS` and call `command_group(...)` of `output.py` in the module of the group.
+To add a group, add a line to `_COMMANDS` and call `command_group(...)` of `help.py` in the module of the group.
 
 Exit codes: 0 success; 1 a negative answer (doctor or status found a problem); 2 wrong usage or settings; 3 no database
 or schema; 4 no application; 130 interrupted.
@@ -17,44 +17,61 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from watchbill.cli.help import CommandGroup, first_sentence
+from watchbill.cli.help import CommandGroup
 from watchbill.cli.output import GlobalOptions
 from watchbill.cli.screen import Painted, paint, say_lines
 from watchbill.errors import NoDatabase, SchemaError, WatchbillError
 from watchbill.telemetry.printable import printable_lines
 
-# Heading in the help -> command -> the module of the command, and the name of the Typer object in it.
-_COMMANDS = {
-    "Run": {"up": "up:app", "worker": "worker:app", "dashboard": "dashboard:app"},
-    "Look and act": {
-        "jobs": "jobs:app",
-        "schedules": "schedules:app",
-        "dead": "operations:dead",
-        "operations": "bulk:app",
-        "queues": "operations:queues",
-        "types": "job_types:app",
-        "nodes": "operations:nodes",
-        "limits": "limits:app",
-        "endpoints": "endpoints:app",
-        "tenants": "tenants:app",
-        "locks": "locks:app",
-        "cluster": "locks:cluster",
-        "groups": "groups:groups",
-        "tokens": "groups:tokens",
-        "pins": "groups:pins",
-        "alerts": "alerts:app",
-        "silences": "alerts:silences",
-        "stats": "operations:stats",
-        "top": "top:app",
-        "audit": "audit:app",
-        "metrics": "metrics:metrics",
-        "health": "metrics:health",
-        "retention": "retention:app",
+# Heading in the help -> command -> the module of the command and the name of the Typer object in it, and the first
+# sentence of its help: so `watchbill --help` imports no module.
+_COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+    "Run": {
+        "up": ("up:app", "Run everything in this terminal: PostgreSQL, schema and worker."),
+        "worker": (
+            "worker:app",
+            "Run jobs until stopped: the first Ctrl-C or SIGTERM drains, the second stops at once.",
+        ),
+        "dashboard": ("dashboard:app", "Serve the dashboard and the HTTP API."),
     },
-    "Try": {"cron": "cron:app"},
-    "Set up": {"db": "db:app", "keys": "keys:app", "doctor": "doctor:doctor", "version": "doctor:version"},
+    "Jobs and schedules": {
+        "jobs": ("jobs:app", "Enqueue, list, show and change jobs."),
+        "dead": ("operations:dead", "List, group, retry and purge dead jobs."),
+        "schedules": ("schedules:app", "Write, list and run schedules, and ask why one does not fire."),
+        "operations": ("bulk:app", "List, show, pause, resume and cancel bulk operations, which change many jobs."),
+        "cron": ("cron:app", "Try patterns: next, prev, between, explain, check, preview."),
+    },
+    "Who may run what, and where": {
+        "queues": ("operations:queues", "List, pause and resume queues and types."),
+        "types": ("job_types:app", "Ask why jobs of a type do not run."),
+        "limits": ("limits:app", "List, show, set and clear limits and rates."),
+        "nodes": ("operations:nodes", "List, show and drain nodes."),
+        "tenants": ("tenants:app", "List, show, limit and erase tenants."),
+        "endpoints": ("endpoints:app", "List, show and change the servers to which connectors send requests."),
+        "locks": ("locks:app", "List and release named locks."),
+        "cluster": ("locks:cluster", "Show who leads the groups of this cluster."),
+        "groups": ("groups:groups", "List and remove token groups."),
+        "tokens": ("groups:tokens", "Show who owns tokens, list what moved, and divide tokens again."),
+        "pins": ("groups:pins", "Add, list and clear pins."),
+    },
+    "Watch": {
+        "top": ("top:app", "Show what runs, waits and fails, each second: queues, nodes and groups of failures."),
+        "stats": ("operations:stats", "Count jobs now, and what has ended by minute, hour, day, queue or type."),
+        "alerts": ("alerts:app", "List alerts, change rules, and set where alerts are sent."),
+        "silences": ("alerts:silences", "List, add and end silences, which keep alerts back."),
+        "audit": ("audit:app", "List what operators did."),
+        "metrics": ("metrics:metrics", "Print metrics of the installation, for Prometheus."),
+        "health": ("metrics:health", "Ask whether a worker lives, or is ready for work."),
+    },
+    "Set up and keep": {
+        "db": ("db:app", "Create, upgrade and inspect the schema."),
+        "doctor": ("doctor:doctor", "Find problems and show how to fix them."),
+        "keys": ("keys:app", "Make and revoke API keys and logins for the dashboard."),
+        "retention": ("retention:app", "Remove finished jobs, attempts, audit rows, nodes and keys that are too old."),
+        "version": ("doctor:version", "Show the versions of Watchbill, Python and psycopg."),
+    },
 }
-_MODULES = {name: module for commands in _COMMANDS.values() for name, module in commands.items()}
+_MODULES = {name: module for commands in _COMMANDS.values() for name, (module, _) in commands.items()}
 _GLOBAL_WITH_VALUE = ("--database-url", "--schema")
 
 
@@ -85,7 +102,7 @@ class _Commands(CommandGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for heading, names in _COMMANDS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name, first_sentence(self.get_command(ctx, name))) for name in names])
+                formatter.write_dl([(name, sentence) for name, (_, sentence) in names.items()])
 
 
 _app = typer.Typer(
