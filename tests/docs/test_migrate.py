@@ -83,6 +83,12 @@ with start_worker(celery_shop.app, perform_ping_check=False), shop.app.node(poll
     celery_bridge.charge.apply_async((8,), task_id=sent.id).get(timeout=30)
     [job] = shop.app.jobs.list()
     assert job.idempotency_key == f"celery-{sent.id}", job
+
+import celery_flows, flows
+
+assert len(celery_flows.flow.tasks) == 2
+with shop.app.node(poll_interval=0.01):
+    assert flows.flow.enqueue()[-1].result(timeout=30) == "Rows: 11"
 """,
     "apscheduler": """
 import datetime

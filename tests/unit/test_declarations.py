@@ -83,7 +83,7 @@ def test_unknown_option_of_a_task_is_refused_with_a_suggestion(options: Any, sug
     assert suggestion in str(refused.value)
     listed = (
         "The options are type, queue, priority, retry, timeout, expires, unique, version, aliases, executor, "
-        "limits, ordered_by, when_dead, route_by, group, runs_on, max_per_node, batch."
+        "limits, ordered_by, when_dead, route_by, group, runs_on, max_per_node, logs, batch."
     )
     assert str(refused.value).endswith(listed)
 
