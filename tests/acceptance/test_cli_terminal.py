@@ -55,6 +55,16 @@ def test_lists_fit_with_short_ids_and_every_part_of_a_name(tmp_path: Path, schem
     assert max(map(len, shown.lines)) <= width
 
 
+def test_errors_are_broken_between_words(tmp_path: Path) -> None:
+    watchbill = Watchbill(tmp_path)
+    command = watchbill.command("db", "status", "--database-url", "postgresql://nobody@127.0.0.1:1/no?sslmode=prefers")
+    with terminal(command, tmp_path, watchbill.environment(), 60) as shown:
+        assert shown.wait() != 0
+    assert len(shown.lines) > 1
+    assert max(map(len, shown.lines)) <= 60
+    assert shown.text.startswith("Error: ")
+
+
 def test_doctor_fits_into_80_columns(tmp_path: Path, schema_database: str) -> None:
     watchbill = Watchbill(tmp_path, {"WATCHBILL_DATABASE_URL": schema_database})
     with psycopg.connect(schema_database, autocommit=True) as connection:

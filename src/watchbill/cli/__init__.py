@@ -19,9 +19,8 @@ import typer
 
 from watchbill.cli.help import CommandGroup
 from watchbill.cli.output import GlobalOptions
-from watchbill.cli.screen import Painted, paint, say_lines
+from watchbill.cli.screen import Painted, paint, say_lines, wrap_error
 from watchbill.errors import NoDatabase, SchemaError, WatchbillError
-from watchbill.telemetry.printable import printable_lines
 
 # Heading in the help -> command -> the module of the command and the name of the Typer object in it, and the first
 # sentence of its help: so `watchbill --help` imports no module.
@@ -172,9 +171,10 @@ def _exit_with(error: Exception) -> NoReturn:
         known = _explain_driver_error(error.__cause__) or known
     if known is None:
         raise error
-    say_lines(Painted(f"{paint('Error:', 'red', bold=True)} {printable_lines(known.message)}"), err=True)
-    if known.hint:
-        say_lines(known.hint, err=True)
+    first, *rest = wrap_error(f"Error: {known.message}")
+    say_lines(Painted(first.replace("Error:", paint("Error:", "red", bold=True), 1)), err=True)
+    for line in (*rest, *(wrap_error(known.hint) if known.hint else ())):
+        say_lines(line, err=True)
     sys.exit(known.exit_code)
 
 

@@ -59,6 +59,16 @@ def wrap_text(text: str, *, taken: int = 0, indent: str = "", more: str = "") ->
     return lines or [indent]
 
 
+def wrap_error(text: str) -> list[str]:
+    """Breaks the lines of an error between words, if stderr is a terminal."""
+    lines = printable_lines(text).split("\n")
+    if not sys.stderr.isatty():
+        return lines
+    width = shutil.get_terminal_size().columns
+    wrap = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False, drop_whitespace=True)
+    return [part for line in lines for part in (wrap.wrap(line) if len(line) > width else [line])]
+
+
 def say_lines(text: str, *, err: bool = False) -> None:
     """Prints text that may have several lines, such as an error or a traceback."""
     typer.echo(text if isinstance(text, Painted) else printable_lines(text), err=err)
