@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from watchbill.client.metrics import read_metrics
 from watchbill.dashboard import pages
 from watchbill.dashboard.api.endpoints import PREFIX, TABLE
 from watchbill.dashboard.api.openapi import make_document
@@ -26,6 +27,7 @@ from watchbill.dashboard.sessions import COOKIE, SESSION_SECONDS, Session, Sessi
 from watchbill.dashboard.visit import Board, Look, get_visit, link
 from watchbill.errors import WatchbillError
 from watchbill.redaction import Redaction
+from watchbill.telemetry.prometheus import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from watchbill.app.application import App
@@ -126,6 +128,7 @@ def _list_own_routes() -> list[BaseRoute]:
     return [
         Route("/health/live", _live, methods=["GET"]),
         Route("/health/ready", _check_ready, methods=["GET"]),
+        Route("/metrics", _show_metrics, methods=["GET"]),
         Route("/login", _log_in, methods=["POST"]),
         Route("/logout", _log_out, methods=["POST"]),
     ]
@@ -138,6 +141,13 @@ async def _live(request: Request) -> Response:
 async def _check_ready(request: Request) -> Response:
     await get_visit(request).board.database.read_facts()
     return JSONResponse({"status": "ready"})
+
+
+async def _show_metrics(request: Request) -> Response:
+    visit = get_visit(request)
+    async with visit.board.database.acting(visit.require("reader"), read_only=True) as transaction:
+        text = await transaction.run(read_metrics())
+    return Response(text, media_type=CONTENT_TYPE)
 
 
 async def _log_in(request: Request) -> Response:

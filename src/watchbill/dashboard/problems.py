@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 
 from watchbill.client.bulk_operations import NoSuchOperation
+from watchbill.client.cluster_operations import NoSuchGroup
 from watchbill.client.job_operations import NoSuchJob
 from watchbill.client.schedule_operations import NoSuchSchedule, UnknownTask
 from watchbill.client.tenant_operations import NoSuchTenant
@@ -58,7 +59,7 @@ _TITLES = {
     500: "Something broke",
     503: "The database does not answer",
 }
-_NOT_FOUND = (NoSuchJob, NoSuchSchedule, NoSuchOperation, NoSuchTenant)
+_NOT_FOUND = (NoSuchGroup, NoSuchJob, NoSuchSchedule, NoSuchOperation, NoSuchTenant)
 _CANCELED_BY_TIMEOUT = "57014"
 
 

@@ -110,13 +110,20 @@ def test_every_body_has_a_limit_and_is_json(client: TestClient, endpoint: Endpoi
 def test_what_does_not_exist_is_not_found(client: TestClient, endpoint: Endpoint) -> None:
     assert endpoint.role is not None
     who = next(role for role in ("admin", "worker") if Identity(role, role).may(endpoint.role))
-    options = {} if endpoint.body is None else {"json": EXAMPLES.get(name(endpoint), {})}
+    options: dict[str, Any] = {"params": QUERIES.get(name(endpoint), {})}
+    if endpoint.body is not None:
+        options["json"] = EXAMPLES.get(name(endpoint), {})
     for path in {fill(endpoint), fill(endpoint).replace(UNKNOWN, "no-id").replace("987654321", "9" * 30)}:
         answer = ask(client, endpoint, who, path, **options)
         assert answer.status_code == 404, answer.text
 
 
-EXAMPLES: dict[str, Any] = {"PATCH /jobs/{id}": {"priority": 1}}
+EXAMPLES: dict[str, Any] = {
+    "PATCH /jobs/{id}": {"priority": 1},
+    "POST /groups/rebalance": {"group": "no-such"},
+    "POST /pins": {"group": "no-such", "keys": ["a"], "pattern": "%"},
+}
+QUERIES = {"DELETE /pins": {"group": "no-such"}}
 
 
 @pytest.mark.parametrize("endpoint", [each for each in TABLE if each.path.startswith("/jobs/{id}")], ids=name)

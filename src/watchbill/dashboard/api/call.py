@@ -54,6 +54,12 @@ class Call(Generic[B, Q]):
         async with self.board.database.acting(self.identity, read_only=only_reads, tenant=self.tenant) as transaction:
             yield transaction
 
+    @asynccontextmanager
+    async def acting_for(self, tenant: str) -> AsyncIterator[Transaction]:
+        """A transaction that may write, for this tenant: a producer without a tenant sees no other rows."""
+        async with self.board.database.acting(self.identity, tenant=tenant) as transaction:
+            yield transaction
+
     async def run(self, operation: Operation[R]) -> R:
         """Runs one operation in a transaction of its own."""
         async with self.acting() as transaction:

@@ -21,6 +21,7 @@ from watchbill.dashboard.api.router import refuse_other_tenant
 from watchbill.dashboard.api.shapes import (
     Answer,
     Body,
+    Empty,
     Instant,
     Limit,
     Name,
@@ -36,6 +37,7 @@ from watchbill.dashboard.identity import Identity
 from watchbill.dashboard.problems import Problem
 from watchbill.dashboard.searches import read_search
 from watchbill.filters.condition import write_conditions
+from watchbill.model.audit import AuditRecord
 from watchbill.model.dependency_graph import Dependency, GraphJob, RunIf
 from watchbill.model.ids import new_id
 from watchbill.model.job import AttemptRecord, Enqueued, JobReason, JobRecord, NewJob
@@ -167,10 +169,6 @@ class Copy(Body):
     run_at: Instant | None = None
 
 
-class Empty(Body):
-    pass
-
-
 class State(Answer):
     """The state in which the job is now: of a retry, in which it was."""
 
@@ -189,18 +187,8 @@ ReasonItem = describe(JobReason, "JobReason")
 Reasons = list_of(ReasonItem, "JobReasons")
 
 
-class AuditItem(Answer):
-    """What somebody did."""
-
-    at: Instant
-    actor: str
-    action: str
-    subject: str
-    tenant: str | None
-    detail: dict[str, Any] | None
-
-
-Audit = list_of(AuditItem, "JobAudit")
+AuditItem = describe(AuditRecord, "AuditRow")
+Audit = list_of(AuditItem, "JobAudit", "What people did, the newest first.")
 
 
 GraphJobItem, DependencyItem = describe(GraphJob, "GraphJob"), describe(Dependency, "Dependency")
@@ -379,8 +367,10 @@ async def why(call: Call[None, None]) -> dict[str, Any]:
 async def list_audit(call: Call[None, None]) -> dict[str, Any]:
     async with call.acting() as transaction:
         job = await transaction.run(job_operations.get(read_job_id(call)))
-        rows = await transaction.fetch("job_audit", (job.created_at, f"job {job.id}", _MOST_AUDIT_ROWS))
-    return {"items": [dict(zip(AuditItem.model_fields, row, strict=True)) for row in rows]}
+        found = await transaction.run(
+            job_operations.audit(subject=f"job {job.id}", since=job.created_at, limit=_MOST_AUDIT_ROWS)
+        )
+    return {"items": found}
 
 
 # -- Change

@@ -112,6 +112,10 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class Empty(Body):
+    """Nothing: an empty object, or no body."""
+
+
 class Query(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -136,6 +140,11 @@ class Done(Answer):
     """Whether the request has changed anything."""
 
     changed: bool
+
+
+def read_number(given: str) -> int | None:
+    """A number in a path, of those that the database can have; None for anything else."""
+    return int(given) if _DIGITS.fullmatch(given) and 0 <= int(given) < 2**63 else None
 
 
 def describe(record: type, name: str, *, leave_out: tuple[str, ...] = (), **fields: Any) -> type[Answer]:

@@ -41,15 +41,7 @@ SELECT {schema}.remove_chart_mark(%s::bigint)
 -- name: change_job
 SELECT {schema}._change_job(%s::uuid, %s::int, %s::text)
 
--- name: job_audit
--- What people did to a job, the newest first. Reads at most 20,000 rows since it was enqueued.
-SELECT a.at, a.actor, a.action, a.subject, a.tenant, a.detail
-FROM (
-  SELECT x.at, x.id, x.actor, x.action, x.subject, x.tenant, x.detail
-  FROM {schema}.audit x
-  WHERE x.at >= %s::timestamptz
-  ORDER BY x.at DESC
-  LIMIT 20000) a
-WHERE a.subject = %s::text
-ORDER BY a.at DESC, a.id DESC
-LIMIT %s::int
+-- name: schedule_name
+SELECT s.name, s.tenant
+FROM {schema}.schedules s
+WHERE s.id = %s::bigint
