@@ -41,7 +41,13 @@ _FOREIGN = {
     "override_settings", "run_sync", "scoped_session", "sync_to_async",
     "TestCase", "setUpTestData", "fasteners", "gcsfs", "makemigrations", "platformdirs", "psutil",
 }  # fmt: skip
-_OTHER_VARIABLES = {"WATCHBILL_TEST_DATABASE_URL", "WATCHBILL_PORT", "WATCHBILL_SERVICE_HOST"}
+_OTHER_VARIABLES = {
+    "WATCHBILL_ADDRESS",
+    "WATCHBILL_API_KEY",
+    "WATCHBILL_TEST_DATABASE_URL",
+    "WATCHBILL_PORT",
+    "WATCHBILL_SERVICE_HOST",
+}
 
 
 def named(pattern: re.Pattern[str], document: Path) -> list[str]:

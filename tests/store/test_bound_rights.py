@@ -155,6 +155,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "claim": ("%(epoch)s, max => 9", "%(epoch)s, max => 9, for_tenant => 'b'"),
     "_renew_facade_worker": ("'jcron', 'w', 1",),
     "_claim_for_session": ("%(epoch)s, 'default', 9", "%(epoch)s, 'default', 9, NULL, 'b'"),
+    "_claim_for_api": ("%(epoch)s, '{default}', 5",),
     "settle": (
         "%(epoch)s, '{%(running)s}', '{%(fence)s}'", "%(epoch)s, '{}', '{}', closed => '{%(fence)s,%(stale_fence)s}'",
     ),

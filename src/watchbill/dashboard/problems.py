@@ -110,6 +110,10 @@ def explain(error: Exception) -> Problem:
     if isinstance(error, WatchbillError):
         return _explain_own_error(error, state, cause)
     if isinstance(error, psycopg.Error):
+        if state in _STATUS_OF_CODE:  # one of our codes without an exception of its own
+            text = error.diag.message_primary or ""
+            return Problem(_STATUS_OF_CODE[state], f"{text[:1].upper()}{text[1:]}.", hint=error.diag.message_hint,
+                           code=state)  # fmt: skip
         if state == "25006":  # READ ONLY
             return Problem(403, "This server only shows.")
         return Problem(500, "The database refused the request. The log of this server has the reason.", code=state)

@@ -14,6 +14,8 @@ from watchbill.dashboard.identity import Identity, Role
 from watchbill.dashboard.keys import Keys
 from watchbill.dashboard.problems import Problem
 from watchbill.dashboard.sessions import Session, Sessions
+from watchbill.dashboard.sleeping import Sleepers
+from watchbill.dashboard.traffic import Traffic
 from watchbill.redaction import Redaction
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ class Board:
     read_only: bool = False
     has_login: bool = False  # people log in here, and not in the application around it
     look: Look = field(default_factory=Look)
+    traffic: Traffic = field(default_factory=Traffic)
+    sleepers: Sleepers = field(default_factory=Sleepers)
 
 
 @dataclass(frozen=True)

@@ -281,6 +281,12 @@ class Listener:
             self.is_locked = False
             await self._execute_query("SELECT pg_advisory_unlock(%s, %s)", self._lock)
 
+    async def announce_awake(self) -> None:
+        """Releases the wakeup lock, if this worker holds it, and wakes the other sleeping workers: one takes it."""
+        if self._connection is not None and self.is_locked:
+            await self.unlock()
+            await self._execute_query(self._queries["announce_awake"])
+
     async def _execute_query(self, query: str, params: Sequence[int] = ()) -> object:
         """Returns the value that the query yields, or None if the connection was lost."""
         connection = self._connection

@@ -201,3 +201,20 @@ def test_metrics_need_a_reader(open_board: OpenBoard, logins: Logins) -> None:
     answer = open_board(auth=as_role("reader"), url=logins.owner_url).get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert "# TYPE watchbill_queue_jobs gauge" in answer.text
+
+
+def test_series_and_scale(client: TestClient, schema_database: str) -> None:
+    enqueue(client, queue="mail")
+    with psycopg.connect(schema_database, autocommit=True) as connection:
+        connection.execute("SELECT watchbill.register('w1', queues => '{mail}', capacity => 4)")
+        connection.execute("SELECT watchbill._sample_backlog(clock_timestamp())")
+    scale = ask(client, "GET", "/scale", params={"queue": "mail"})
+    assert (scale["ready"], scale["nodes"], scale["capacity"], scale["wanted"]) == (1, 1, 4, 1)
+    assert ask(client, "GET", "/scale", params={"queue": "none"})["wanted"] == 0
+    ended = ask(client, "GET", "/series", params={"metric": "ended", "step": 60})["items"]
+    assert {point["value"] for point in ended} == {0}
+    assert 59 <= len(ended) <= 61
+    waited = ask(client, "GET", "/series", params={"metric": "ready", "dimension": "queue", "name": "mail"})
+    assert [point["value"] for point in waited["items"]] == [1]
+    ask(client, "GET", "/series", 422, params={"metric": "ready", "since": "2020-01-01T00:00:00Z"})
+    ask(client, "GET", "/series", 422, params={"metric": "no such"})

@@ -3,7 +3,7 @@ rights are made from it."""
 
 from __future__ import annotations
 
-from watchbill.dashboard.api import about, control, fleet, flow, jobs, operations, schedules
+from watchbill.dashboard.api import about, control, fleet, flow, jobs, operations, schedules, watch, work
 from watchbill.dashboard.api.call import MOST_BATCH_BYTES, Endpoint
 from watchbill.dashboard.api.shapes import Done, Empty
 
@@ -100,7 +100,7 @@ TABLE: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         "GET", "/types", "reader", "List types with their figures", flow.list_types, flow.Types,
-        sql=("sample_list", "figure_list", "node_types"),
+        sql=("figure_list", "node_types"),
     ),
     Endpoint(
         "GET", "/failures", "reader", "List groups of failures", flow.list_failures, flow.Failures,
@@ -246,5 +246,40 @@ TABLE: tuple[Endpoint, ...] = (
     Endpoint(
         "DELETE", "/keys/{name:path}", "admin", "Revoke an API key", control.revoke_key, Done, errors=(404,),
         sql=("revoke_api_key",),
+    ),
+    # Workers
+    Endpoint(
+        "POST", "/nodes", "worker", "Register a node", work.register, work.Node, body=work.NewNode, statuses=(201,),
+        errors=(409,), sql=("register", "reclaim"),
+    ),
+    Endpoint(
+        "POST", "/nodes/{epoch}/heartbeat", "worker", "Renew the lease of a node", work.beat, work.Stops,
+        body=work.Beat, errors=(404, 410), sql=("heartbeat",),
+    ),
+    Endpoint(
+        "POST", "/nodes/{epoch}/claim", "worker", "Take jobs, or wait for some", work.claim, work.Claimed,
+        body=work.Claim, errors=(404, 409, 410), sql=("release_unknown", "promote", "_claim_for_api"),
+    ),
+    Endpoint(
+        "POST", "/nodes/{epoch}/settle", "worker", "Say how runs have ended", work.settle, work.Settled,
+        body=work.Endings, errors=(404, 410), sql=("settle", "unblock"),
+    ),
+    Endpoint(
+        "DELETE", "/nodes/{epoch}", "worker", "Give all jobs back and leave", work.leave, work.Left, errors=(404,),
+        sql=("leave",),
+    ),
+    # Series, figures for autoscalers, events
+    Endpoint(
+        "GET", "/series", "reader", "Show a metric over time", watch.show_series, watch.Series,
+        query=watch.SeriesQuery, sql=("_list_endings", "sample_list"),
+    ),
+    Endpoint(
+        "GET", "/scale", "reader", "Say how many nodes a queue wants", watch.show_scale, watch.Scale,
+        query=watch.ScaleQuery, sql=("_list_queue_figures", "node"),
+    ),
+    Endpoint(
+        "GET", "/events", "reader", "Send what happens, as server-sent events", watch.stream,
+        query=watch.EventQuery, sql=("finished_jobs", "attempts", "alert_list", "nodes", "slots"),
+        media_type="text/event-stream",
     ),
 )  # fmt: skip

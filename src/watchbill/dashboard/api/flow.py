@@ -28,7 +28,7 @@ from watchbill.dashboard.api.shapes import (
 )
 from watchbill.dashboard.figures import read_queues
 from watchbill.dashboard.problems import Problem
-from watchbill.model.figures import FailureGroup, Figure, QueueFigures, Sample, sum_by_name
+from watchbill.model.figures import FailureGroup, Figure, QueueFigures, sum_by_name
 from watchbill.model.job import CauseCount, Pause
 from watchbill.model.limit_records import LimitRecord, RateRecord
 from watchbill.model.limits import LARGEST_COUNT, LONGEST_PER_SECONDS, Rate
@@ -48,14 +48,10 @@ Failures = list_of(FailureItem, "Failures", "Attempts that have failed in the sa
 
 
 class TypeItem(Answer):
-    """A type of task: what its jobs wait for, and what has ended in the last hour. `is_handled`: a live node has it."""
+    """A type of task: what has ended in the last hour. `is_handled`: a live node has it."""
 
     type: str
     is_handled: bool
-    running: int | None
-    ready: int | None
-    unfinished: int | None
-    oldest: Instant | None
     succeeded: int
     failed: int
     dead: int
@@ -86,25 +82,15 @@ async def list_types(call: Call[None, None]) -> dict[str, Any]:
     hour = datetime.now(UTC) - timedelta(hours=1)
     async with call.acting() as transaction:
         handled = set(await transaction.run(job_operations.handled_types()))
-        samples = {each.name: each for each in await transaction.run(figure_operations.samples("type"))}
         ended = await transaction.run(figure_operations.figures("type", "minute", since=hour))
     sums = {each.name: each for each in sum_by_name(ended)}
-    names = sorted(handled | samples.keys() | sums.keys())
-    return {"items": [_describe_type(name, name in handled, samples.get(name), sums.get(name)) for name in names]}
+    names = sorted(handled | sums.keys())
+    return {"items": [_describe_type(name, name in handled, sums.get(name)) for name in names]}
 
 
-def _describe_type(name: str, is_handled: bool, sample: Sample | None, sums: Figure | None) -> dict[str, Any]:
-    waiting = ("ready", "scheduled", "retrying", "limited", "paused", "unsupported", "unmatched", "blocked", "running")
-    return {
-        "type": name,
-        "is_handled": is_handled,
-        "running": sample and sample.running,
-        "ready": sample and sample.ready,
-        "unfinished": sample and sum(getattr(sample, word) for word in waiting),
-        "oldest": sample and sample.oldest,
-        **{word: getattr(sums, word) if sums else 0
-           for word in ("succeeded", "failed", "dead", "run_seconds", "wait_seconds")},
-    }  # fmt: skip
+def _describe_type(name: str, is_handled: bool, sums: Figure | None) -> dict[str, Any]:
+    words = ("succeeded", "failed", "dead", "run_seconds", "wait_seconds")
+    return {"type": name, "is_handled": is_handled, **{word: getattr(sums, word) if sums else 0 for word in words}}
 
 
 async def why(call: Call[None, CauseQuery]) -> dict[str, Any]:

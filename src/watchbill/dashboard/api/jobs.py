@@ -317,12 +317,19 @@ def _count(conditions: str) -> Operation[int]:
 
 async def show(call: Call[None, WaitQuery]) -> JobRecord:
     job = read_job_id(call)
-    until, pause = time.monotonic() + call.query.wait, 0.05
-    while True:
+    if call.query.wait:
+        with call.board.traffic.waiting(call.identity):
+            await _wait_for_end(call, job, time.monotonic() + call.query.wait)
+    return hide_job(call.board.redaction, await call.run(job_operations.get(job)))
+
+
+async def _wait_for_end(call: Call[None, WaitQuery], job: UUID, until: float) -> None:
+    """Asks again and again, less often with time, and holds no connection meanwhile."""
+    pause = 0.05
+    while (left := until - time.monotonic()) > 0 and not await call.request.is_disconnected():
         async with call.acting() as transaction:
-            left = until - time.monotonic()
-            if left <= 0 or await transaction.run(job_operations.ending(job)) is not None:
-                return hide_job(call.board.redaction, await transaction.run(job_operations.get(job)))
+            if await transaction.run(job_operations.ending(job)) is not None:
+                return
             if not await transaction.run(job_operations.exists(job)):
                 raise job_operations.NoSuchJob(job)
         await asyncio.sleep(min(pause, left))

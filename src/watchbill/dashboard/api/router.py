@@ -49,6 +49,7 @@ class _Resource:
             raise Problem(405, f"This address takes {allowed}.", headers={"Allow": allowed})
         visit = get_visit(request)
         identity = visit.identity or _STRANGER if endpoint.role is None else visit.require(endpoint.role)
+        visit.board.traffic.admit(identity)
         call = Call(
             request,
             endpoint,
