@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import itertools
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -15,6 +15,11 @@ _TEXT = "{http://www.w3.org/2000/svg}text"
 
 def read_lines(picture: str) -> list[str]:
     return ["".join(line.itertext()) for line in ET.fromstring(picture).iter(_TEXT)]
+
+
+def read_headings(lines: list[str]) -> list[list[str]]:
+    """Those of the tables: the lines above a rule."""
+    return [line.split() for line, below in itertools.pairwise(lines) if below.startswith("─")]
 
 
 def test_colours_become_spans_and_text_is_escaped() -> None:
@@ -31,9 +36,5 @@ def test_picture_has_the_columns_that_the_commands_print_today(
     monkeypatch.setattr(terminal_picture, "PICTURE", tmp_path / "terminal.svg")
     terminal_picture.main(database)
     now, committed = read_lines((tmp_path / "terminal.svg").read_text()), read_lines(PICTURE.read_text())
-    headings = [
-        [re.split(r"\s{2,}", line) for line in lines if not re.search(r"[\d$─]", line)] for lines in (now, committed)
-    ]
-    assert headings[0] == headings[1]
-    assert len(now) == len(committed)
+    assert read_headings(now) == read_headings(committed) != []
     assert max(map(len, now)) <= COLUMNS
