@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         StepFailed,
         StepMismatch,
         StepRecord,
+        StepUnknown,
         WaitingStep,
     )
     from watchbill.model.tenant_record import ErasureRecord, TenantRecord
@@ -95,6 +96,7 @@ _MODULES = {
         "StepFailed",
         "StepMismatch",
         "StepRecord",
+        "StepUnknown",
         "WaitingStep",
     ),
     "watchbill.model.tenant_record": ("ErasureRecord", "TenantRecord"),
@@ -171,6 +173,7 @@ __all__ = [
     "StepFailed",
     "StepMismatch",
     "StepRecord",
+    "StepUnknown",
     "Steps",
     "Task",
     "Tasks",

@@ -168,6 +168,7 @@ CALLS: dict[str, tuple[str, ...]] = {
         "'{%(running)s}', '{%(fence)s}', '{nap}', '{sleep}', '{done}', '{1}', '{1}', '{1}', '{1}'",
     ),
     "load_steps": ("'{%(running)s,%(asleep)s}'",),
+    "save_step": ("'%(running)s', %(fence)s, 'new'",),
     "receive": ("'%(running)s', %(fence)s, 'answer', 9, '{approval}'",),
     "signal": ("'%(running)s', 'approval'", "'%(asleep)s', 'approval'", "'%(done)s', 'approval'"),
     "signal_by_key": ("'type_b', 'k', 'approval', tenant => 'b'",),

@@ -225,6 +225,49 @@ def test_a_loss_after_a_stored_step_begins_a_new_row_of_losses(db: Db) -> None:
         db.expect(job.id, lost=1)
 
 
+def save_one(db: Session, job: Any, name: str = "book", **more: Any) -> Any:
+    return db.value("save_step", id=job.id, fence=job.fence, name=name, **more)
+
+
+def test_a_step_is_stored_with_the_commit_of_its_writes(db: Db) -> None:
+    epoch, job = claimed(db)
+    worker = db.session()
+    worker.begin()
+    assert save_one(worker, job, result=1) is True
+    releasing = db.session().start("release", id=job.id).blocked()
+    worker.commit()
+    releasing.rows()
+    again = db.claim_one(epoch)
+    assert save_one(db, again, result=2) is False  # its effects are committed: roll back
+    assert stored(db) == {"book": ("done", 1)}
+    with refused("WB007"):
+        save_one(db, job, name="other")
+
+
+def test_a_step_that_has_begun_is_open_and_wakes_no_job(db: Db) -> None:
+    epoch, job = claimed(db)
+    assert db.call("save_steps", **step(job, "send", states="begun")) == []
+    suspend(db, epoch, job, seqs=2)
+    assert [row.name for row in db.call("waiting_steps")] == ["sleep"]
+    db.value("wake", id=job.id)
+    again = db.claim_one(epoch)
+    assert save_one(db, again, name="send") is True
+
+
+def test_each_pause_between_two_tries_replaces_the_one_before(db: Db) -> None:
+    epoch, job = claimed(db)
+    pause: dict[str, Any] = {"states": "retrying", "errors": {"type": "BankDown", "message": "503"}}
+    assert db.call("save_steps", **step(job, **pause, delays=HOUR, tries=1)) == []
+    assert db.settle(epoch, End(job, "suspended")) == {job.id: "queued"}
+    (reason, *_) = db.call("why_job", id=job.id)
+    assert "step charge failed, 1 times until now (BankDown: 503); its next try is due at" in reason.reason
+    assert db.value("wake", id=job.id) == 1
+    again = db.claim_one(epoch)
+    assert db.call("save_steps", **step(again, **pause, delays=2 * HOUR, tries=2)) == []
+    (row,) = db.rows("steps")
+    assert (row.tries, row.wake_at) == (2, db.now + 2 * HOUR)
+
+
 def test_steps_are_deleted_with_their_job(db: Db) -> None:
     epoch = db.node()
     kept, purged, gone = [db.enqueue() for _ in range(3)]

@@ -230,6 +230,7 @@ CALLS = {
     "unblock": "count(*) FROM watchbill.unblock(ARRAY[%(id)s, %(other)s])",
     "wake": "watchbill.wake(%(id)s)",
     "signal": "watchbill.signal(%(id)s, 'approval')",
+    "save_step": "watchbill.save_step(%(id)s, %(fence)s, 'new')",
     "receive": "watchbill.receive(%(id)s, %(fence)s, 'answer', 9, '{approval}')",
     "watch": "watchbill.watch(%(id)s)",
     "why_job": "array_agg(x) FROM watchbill.why_job(%(id)s) x",

@@ -26,6 +26,7 @@ from watchbill.worker.handlers import KeepLogs
 if TYPE_CHECKING:
     from watchbill.app.schedule_definition import Rule, Timing
     from watchbill.postgres.connect import AsyncConnection, Connection
+    from watchbill.worker.step_options import Step
     from watchbill.worker.steps import AsyncSteps, Steps
 
 P = ParamSpec("P")
@@ -205,6 +206,41 @@ class Registry:
         self.tasks: dict[str, Task[..., Any]] = {}
         self.declared = Declarations()
         self.flow_rules = FlowRules()
+
+    @overload
+    def step(self, function: Callable[P, S], /) -> Step[P, S]: ...
+    @overload
+    def step(
+        self,
+        *,
+        name: str | None = ...,
+        retry: int | Retry | None = ...,
+        timeout: Duration | None = ...,
+        raises: Sequence[type[Exception]] = ...,
+        version: int = ...,
+        aliases: Sequence[str] = ...,
+        once: bool = ...,
+    ) -> Callable[[Callable[P, S]], Step[P, S]]: ...
+    def step(
+        self,
+        *function: Callable[..., Any],
+        name: str | None = None,
+        retry: int | Retry | None = None,
+        timeout: Duration | None = None,
+        raises: Sequence[type[Exception]] = (),
+        version: int = 1,
+        aliases: Sequence[str] = (),
+        once: bool = False,
+    ) -> Any:
+        """Gives a function options for the steps that run it. A plain call runs the function."""
+        from watchbill.worker.step_options import Step, make_options
+
+        options = make_options(
+            name=name, retry=retry, timeout=timeout, raises=raises, version=version, aliases=aliases, once=once
+        )
+        if function:
+            return Step(function[0], options)
+        return lambda function: Step(function, options)
 
     @overload
     def task(  # type: ignore[overload-overlap]  # an async def is a def too

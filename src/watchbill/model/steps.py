@@ -18,7 +18,7 @@ class StepRecord:
 
     name: str
     kind: str  # run, sleep, value or signal
-    state: str  # done, failed, timed_out or waiting
+    state: str  # done, failed, raised, timed_out, waiting, retrying or begun
     run: int  # which run of the job has stored it
     tries: int
     started_at: datetime | None
@@ -93,6 +93,18 @@ class SignalTimeout(StepError):
     def __init__(self, step: str, names: tuple[str, ...]) -> None:
         self.step, self.names = step, names
         super().__init__(f"Step {step}: no signal {' or '.join(names)} came in time.")
+
+
+class StepUnknown(StepError):
+    """A step that runs at most once began in an earlier run, which has ended before it was known how the step ends."""
+
+    def __init__(self, step: str) -> None:
+        self.step = step
+        super().__init__(
+            f"Step {step} began in an earlier run, and it is unknown whether it has ended. With once=True it does not "
+            "run again.",
+            hint="Find out what it has done. Catch StepUnknown if the handler can go on without it.",
+        )
 
 
 class SuspensionSwallowed(StepError):

@@ -41,6 +41,10 @@ class StoredStep(NamedTuple):
     result: bytes | None
     error: bytes | None
 
+    @property
+    def ended(self) -> bool:
+        return self.state not in ("waiting", "retrying", "begun")
+
 
 class NewStep(NamedTuple):
     """A step to store. `began` is on the monotonic clock."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from watchbill.model.steps import StepKind
+from watchbill.worker.checkpoints import NewStep
+from watchbill.worker.step_options import StepOptions
 
 EPOCH_2000 = datetime(2000, 1, 1, tzinfo=UTC)
 LONGEST_NAME = 200  # characters of a name, and of a key
@@ -22,15 +24,22 @@ class Call:
     name: str
     kind: StepKind
     number: int  # in the order of the calls of this run
-    version: int = 1
+    options: StepOptions = StepOptions()  # noqa: RUF009  (frozen)
+    aliases: tuple[str, ...] = ()  # names under which an earlier version of the code may have stored it
     digest: int | None = None
     function: Callable[..., Any] | None = None
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] | None = None
+    takes_connection: bool = False
+    upgrades: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)
 
-    def run_function(self) -> Any:
+    @property
+    def target(self) -> Callable[..., Any]:
         assert self.function is not None
-        return self.function(*self.args, **self.kwargs or {})
+        return self.function
+
+    def run_function(self, *connection: Any) -> Any:
+        return self.target(*connection, *self.args, **self.kwargs or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +54,19 @@ class Invoke:
     call: Call
 
 
+@dataclass(frozen=True, slots=True)
+class InvokeInTransaction:
+    """Asks to call the function with a connection, and to store the step with its commit."""
+
+    call: Call
+    step: NewStep
+
+
 class WaitForSteps:
     """Asks to wait until no step of the run is under way."""
 
 
-Request = Ask | Invoke | WaitForSteps
+Request = Ask | Invoke | InvokeInTransaction | WaitForSteps
 Program = Generator[Request, Any, Any]
 
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from hashlib import blake2b
 from typing import Any
 
 import orjson
 
-from watchbill.model.decisions import Decision
 from watchbill.model.steps import (
     SignalTimeout,
     StepError,
@@ -37,13 +35,14 @@ from watchbill.worker.step_calls import (
     Ask,
     Call,
     CurrentStep,
-    Invoke,
     Program,
     Request,
     WaitForSteps,
     check_name,
 )
-from watchbill.worker.step_values import compute_digest, decode_result, encode_result, read_signal
+from watchbill.worker.step_options import StepOptions
+from watchbill.worker.step_transactions import StepTransactions
+from watchbill.worker.step_values import explain_version, read_signal
 
 logger = logging.getLogger("watchbill.worker")
 
@@ -67,9 +66,11 @@ class Session:
         run: Run,
         stored: list[StoredStep],
         checkpointer: Checkpointer,
+        transactions: StepTransactions,
         is_draining: Callable[[], bool],
     ) -> None:
         self.run, self.checkpointer, self._is_draining = run, checkpointer, is_draining
+        self.transactions = transactions
         self._stored = {step.name: step for step in stored}
         self._seq = max((step.seq for step in stored), default=0)
         self._called: Counter[str] = Counter()
@@ -83,20 +84,13 @@ class Session:
 
     # -- names
 
-    def draw(
-        self,
-        kind: StepKind,
-        name: str,
-        key: str | None,
-        function: Callable[..., Any] | None = None,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Call:
+    def draw(self, kind: StepKind, name: str, options: StepOptions) -> Call:
         """Gives a call its name. This happens when the step is called, and not when it is awaited, so that steps that
         run side by side have the same names in each run."""
-        digest = None if function is None else compute_digest(args, kwargs or {})
         self._number += 1
-        return Call(self.draw_name(name, key), kind, self._number, 1, digest, function, args, kwargs)
+        drawn = self.draw_name(name, options.key)
+        aliases = tuple(alias + drawn[len(name) :] for alias in options.aliases)
+        return Call(drawn, kind, self._number, options, aliases)
 
     def draw_name(self, name: str, key: str | None) -> str:
         check_name(name, key)
@@ -113,42 +107,24 @@ class Session:
 
     # -- what a step does
 
-    def run_step(self, call: Call) -> Program:
-        stored = self._begin(call)
-        if stored is not None:
-            return self._replay(call, stored)
-        yield from self._store_failures(call)
-        began = time.monotonic()
-        assert call.function is not None
-        with self._count_running():
-            try:
-                value = yield Invoke(call)
-            except (Decision, StepError):
-                raise
-            except Exception as error:
-                raise self._note_failure(call, error, began) from error
-            raw = encode_result(call.function, call.name, value, self.run.handler.max_result)
-            yield from self._store(call, "done", began=began, result=raw)
-        return decode_result(call.function, call.name, raw)
-
     def sleep(self, call: Call, delay: float | None, wake_at: int | None) -> Program:
-        stored = self._begin(call)
+        stored = self.find(call)
         if stored is not None and stored.state == "done":
             return None
-        yield from self._store_failures(call)
+        yield from self.store_failures(call)
         is_over = stored is not None and stored.remaining is not None and stored.remaining <= 0
         if is_over or (stored is None and delay == 0):
-            yield from self._store(call, "done")
+            yield from self.store(call, "done")
             return None
         if stored is None:
-            yield from self._store(call, "waiting", delay=delay, wake_at=wake_at)
+            yield from self.store(call, "waiting", delay=delay, wake_at=wake_at)
         yield WaitForSteps()
         raise self.unwind("suspended", f"step {call.name} sleeps")
 
     def receive(self, call: Call, names: tuple[str, ...], ask: bytes | None, timeout: float | None) -> Program:
-        stored = self._begin(call)
+        stored = self.find(call)
         if stored is None or stored.state == "waiting":
-            yield from self._store_failures(call)
+            yield from self.store_failures(call)
             self._seq += 1
             state, result = yield Ask(
                 self.checkpointer.receive(
@@ -172,29 +148,47 @@ class Session:
                 raise self.unwind("released", "another node has the job")
 
     def read_now(self, call: Call) -> Program:
-        stored = self._begin(call)
+        stored = self.find(call)
         if stored is not None:
             microseconds = orjson.loads(stored.result or b"0")
         else:
-            yield from self._store_failures(call)
+            yield from self.store_failures(call)
             microseconds = yield Ask(self.checkpointer.read_clock())
-            yield from self._store(call, "done", result=orjson.dumps(microseconds))
+            yield from self.store(call, "done", result=orjson.dumps(microseconds))
         return EPOCH_2000 + timedelta(microseconds=microseconds)
 
-    def _begin(self, call: Call) -> StoredStep | None:
-        """Returns what is stored of the step. Raises if it does not fit to this call, or if the run has to end."""
-        self.check()
+    def find_under_alias(self, call: Call) -> tuple[Call, StoredStep | None]:
+        """Returns what is stored of the step, perhaps under a former name, which it then keeps."""
+        for name in (call.name, *call.aliases):
+            stored = self._stored.get(name)
+            if stored is not None:
+                self._names.add(name)
+                return replace(call, name=name), stored
+        return call, None
+
+    def find(self, call: Call) -> StoredStep | None:
         stored = self._stored.get(call.name)
+        self.begin(call, stored)
+        return stored
+
+    def begin(self, call: Call, stored: StoredStep | None) -> None:
+        """Raises if what is stored does not fit to this call, or if the run has to end."""
+        self.check()
         if stored is not None:
             self._check_fit(call, stored)
-        elif self._is_draining() or self.run.stopping is not None:
-            raise self.unwind("released", "this node ends, or the handler was asked to stop")
-        elif self._seq >= MOST_STEPS:
+            return
+        self.check_may_begin()
+        if self._seq >= MOST_STEPS:
             raise StepError(
                 f"The job has stored {self._seq:,} steps, which is the most that a job may have.",
                 hint="Do more in each step, or give parts of the work to jobs of their own.",
             )
-        return stored
+
+    def check_may_begin(self) -> None:
+        """Ends the run before the next step if its node drains, or if it was asked to stop."""
+        self.check()
+        if self._is_draining() or self.run.stopping is not None:
+            raise self.unwind("released", "this node ends, or the handler was asked to stop")
 
     def check(self) -> None:
         """Raises again what made the handler end, because the handler has caught it and goes on."""
@@ -204,7 +198,13 @@ class Session:
     def _check_fit(self, call: Call, stored: StoredStep) -> None:
         if stored.kind != call.kind:
             what = f"as a step of another kind ({stored.kind}, not {call.kind})"
-        elif None not in (stored.digest, call.digest) and stored.digest != call.digest:
+        elif (misfit := explain_version(call, stored)) is not None:
+            what = misfit
+        elif (
+            None not in (stored.digest, call.digest)
+            and stored.digest != call.digest
+            and stored.version == call.options.version
+        ):
             what = "with other arguments"
         else:
             return
@@ -218,35 +218,31 @@ class Session:
             "it continues with this step.",
         )
 
-    def _replay(self, call: Call, stored: StoredStep) -> Any:
-        assert call.function is not None
-        if stored.state == "failed":
-            raise StepFailed(call.name, orjson.loads(stored.error or b"{}"), is_stored=True)
-        return decode_result(call.function, call.name, stored.result)
-
-    def _note_failure(self, call: Call, error: Exception, began: float) -> StepFailed:
+    def note_failure(self, call: Call, error: Exception, began: float) -> StepFailed:
         described = describe_error(error, "retryable")
-        step = self._make_step(call, "failed", began=began, error=orjson.dumps(described))
+        step = self.make_step(call, "failed", began=began, error=orjson.dumps(described))
         self._failures.append(_Failure(step, self._number))
         return StepFailed(call.name, described, is_stored=False)
 
-    def _store_failures(self, call: Call) -> Generator[Request, Any, None]:
+    def store_failures(self, call: Call) -> Generator[Request, Any, None]:
         """Stores the failures that were raised before this step was called: the handler has caught them and goes on, so
         each later run must go the same way."""
         for failure in [each for each in self._failures if each.number < call.number and not each.is_stored]:
             yield from self._save(failure.step)
             failure.is_stored = True
 
-    def _store(self, call: Call, state: str, **values: Any) -> Generator[Request, Any, None]:
-        yield from self._save(self._make_step(call, state, **values))
+    def store(self, call: Call, state: str, **values: Any) -> Generator[Request, Any, None]:
+        yield from self._save(self.make_step(call, state, **values))
 
     def _save(self, step: NewStep) -> Generator[Request, Any, None]:
         if not (yield Ask(self.checkpointer.save(step))):
             raise self.unwind("released", "another node has the job")
 
-    def _make_step(self, call: Call, state: str, **values: Any) -> NewStep:
+    def make_step(self, call: Call, state: str, **values: Any) -> NewStep:
         self._seq += 1
-        return NewStep(self.run.claimed, call.name, call.kind, state, self._seq, call.digest, call.version, **values)
+        return NewStep(
+            self.run.claimed, call.name, call.kind, state, self._seq, call.digest, call.options.version, **values
+        )
 
     def unwind(self, outcome: Any, why: str) -> Unwind:
         self.check()
@@ -254,7 +250,7 @@ class Session:
         return self.unwinding
 
     @contextmanager
-    def _count_running(self) -> Iterator[None]:
+    def count_running(self) -> Iterator[None]:
         self._running += 1
         self.is_quiet.clear()
         try:

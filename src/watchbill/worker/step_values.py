@@ -11,7 +11,10 @@ from typing import Any, get_type_hints
 
 import orjson
 
-from watchbill.model.steps import Signal, StepMismatch, StepNotStored
+from watchbill.model.steps import Signal, StepFailed, StepMismatch, StepNotStored
+from watchbill.worker.checkpoints import StoredStep
+from watchbill.worker.outcomes import describe_error
+from watchbill.worker.step_calls import Call
 
 
 @lru_cache(maxsize=1000)
@@ -81,3 +84,43 @@ def encode_ask(ask: Any) -> bytes | None:
         return orjson.dumps(ask)
     except TypeError as error:
         raise TypeError(f"steps.receive(ask=...) is invalid: it must be JSON: {error}") from None
+
+
+def describe_declared(error: Exception) -> dict[str, Any]:
+    """Returns as JSON an error that a step declares in `raises`, so that a later run can raise it again."""
+    attributes = {name: value for name, value in vars(error).items() if _is_json(value)}
+    arguments = [each if _is_json(each) else str(each) for each in error.args]
+    return describe_error(error, "retryable") | {"args": arguments, "attributes": attributes}
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        orjson.loads(orjson.dumps(value))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def decode_declared(call: Call, raw: bytes) -> Exception:
+    """Returns the declared error that is stored. The first run raises this too, so that each run gets the same."""
+    found = orjson.loads(raw)
+    kinds = list(call.options.raises)
+    while kinds:
+        kind = kinds.pop()
+        if (kind.__module__, kind.__qualname__) == (found.get("module"), found.get("type")):
+            error = kind.__new__(kind)
+            error.args = tuple(found["args"])
+            error.__dict__.update(found["attributes"])
+            return error
+        kinds += kind.__subclasses__()
+    return StepFailed(call.name, found, is_stored=True)
+
+
+def explain_version(call: Call, stored: StoredStep) -> str | None:
+    """Returns why a stored result does not fit to the version of the code, or None if it does."""
+    if stored.version == call.options.version or call.kind != "run":
+        return None
+    missing = [version for version in range(stored.version, call.options.version) if version not in call.upgrades]
+    if stored.version < call.options.version and not missing:
+        return None
+    return f"by version {stored.version} of its code, and this is version {call.options.version}"

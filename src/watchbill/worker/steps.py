@@ -13,50 +13,60 @@ import copy
 import inspect
 import random
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
 from watchbill.model.durations import Duration
-from watchbill.model.retry import delay_seconds
+from watchbill.model.retry import Retry, delay_seconds
 from watchbill.model.steps import Signal, StepKind, WaitOutsideHandler
-from watchbill.worker.checkpoints import Checkpointer, StoredStep
+from watchbill.postgres.connect import AsyncConnection, Connection
+from watchbill.worker.checkpoints import Checkpointer, NewStep, StoredStep
 from watchbill.worker.run import Run
 from watchbill.worker.step_calls import (
     Ask,
     Call,
     Invoke,
+    InvokeInTransaction,
     Program,
     WaitForSteps,
     find_function_name,
     mark_current,
     read_instant,
 )
+from watchbill.worker.step_options import Step, StepOptions, check_timeout
+from watchbill.worker.step_run import run_step
 from watchbill.worker.step_session import Session
-from watchbill.worker.step_values import encode_ask
+from watchbill.worker.step_transactions import Answer, StepTransactions, takes_connection
+from watchbill.worker.step_values import compute_digest, encode_ask
+from watchbill.worker.transactions import Transactions
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    name: str | None = None
-    key: str | None = None
 
 
 class _AnySteps:
     """What `Steps` and `AsyncSteps` have in common."""
 
     def __init__(self, session: Session) -> None:
-        self._session, self._options = session, _Options()
+        self._session = session
+        self._given: dict[str, Any] = {}
 
-    def using(self, *, name: str | None = None, key: str | None = None) -> Self:
+    def using(
+        self,
+        *,
+        name: str | None = None,
+        key: str | None = None,
+        retry: int | Retry | None = None,
+        timeout: Duration | None = None,
+        once: bool | None = None,
+    ) -> Self:
         """The same steps with options for one of them. `name` replaces the name of the function. `key` tells steps of
-        the same name apart: use it in a loop over data, so that neither the order nor the number of items matters."""
+        the same name apart: use it in a loop over data, so that neither the order nor the number of items matters.
+        The others replace those of `@app.step`."""
         other = copy.copy(self)
-        other._options = replace(self._options, name=name, key=key)  # noqa: SLF001
+        other._given = {"name": name, "key": key, "retry": retry, "timeout": timeout, "once": once}  # noqa: SLF001
         return other
 
     def uuid(self) -> UUID:
@@ -68,8 +78,20 @@ class _AnySteps:
         return random.Random(self._session.derive_bytes("random"))  # noqa: S311
 
     def _draw_run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        name = self._options.name or find_function_name(function)
-        return self._session.draw("run", name, self._options.key, function, args, kwargs)
+        step = function if isinstance(function, Step) else None
+        options = (StepOptions() if step is None else step.options).change(**self._given)
+        target = function if step is None else step.function
+        check_timeout(target, options)
+        call = self._session.draw("run", options.name or find_function_name(target), options)
+        return replace(
+            call,
+            digest=compute_digest(args, kwargs),
+            function=target,
+            args=args,
+            kwargs=kwargs,
+            takes_connection=takes_connection(target),
+            upgrades={} if step is None else step.upgrades,
+        )
 
     def _receive(self, names: tuple[str, ...], ask: Any, timeout: Duration | None) -> Program:
         if not names:
@@ -78,7 +100,8 @@ class _AnySteps:
         return self._session.receive(self._draw("signal", "receive"), names, encode_ask(ask), limit)
 
     def _draw(self, kind: StepKind, name: str) -> Call:
-        return self._session.draw(kind, self._options.name or name, self._options.key)
+        options = StepOptions().change(**self._given)
+        return self._session.draw(kind, options.name or name, options)
 
 
 class AsyncSteps(_AnySteps):
@@ -89,6 +112,14 @@ class AsyncSteps(_AnySteps):
         self._task = asyncio.current_task()
 
     @overload
+    def run(  # an async def is a def too
+        self, function: Callable[Concatenate[AsyncConnection, P], Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+    @overload
+    def run(
+        self, function: Callable[Concatenate[Connection, P], R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+    @overload
     def run(
         self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, R]: ...
@@ -97,7 +128,7 @@ class AsyncSteps(_AnySteps):
     def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         """Calls the function and stores its result; returns the stored result if an earlier run has stored one. A `def`
         runs in a thread."""
-        return self._carry_out(self._session.run_step(self._draw_run(function, args, kwargs)))
+        return self._carry_out(run_step(self._session, self._draw_run(function, args, kwargs)))
 
     async def sleep(self, delay: Duration) -> None:
         """Sleeps so long. The job leaves the worker, and costs nothing meanwhile."""
@@ -127,6 +158,13 @@ class AsyncSteps(_AnySteps):
                 hint="Await it in the handler itself.",
             )
 
+    async def _call_in_transaction(self, call: Call, step: NewStep) -> Answer:
+        session = self._session
+        if inspect.iscoroutinefunction(call.function):
+            async with asyncio.timeout(call.options.timeout):
+                return await session.transactions.acall(session.run, call, step)
+        return await asyncio.to_thread(session.transactions.call, session.run, call, step)
+
     async def _carry_out(self, program: Program) -> Any:
         session = self._session
         answer: Any = None
@@ -144,6 +182,9 @@ class AsyncSteps(_AnySteps):
                     case Invoke(call):
                         with mark_current(session.make_current_step(call)):
                             answer = await _call_function(call)
+                    case InvokeInTransaction(call, step):
+                        with mark_current(session.make_current_step(call)):
+                            answer = await self._call_in_transaction(call, step)
                     case WaitForSteps():
                         await session.is_quiet.wait()
             except BaseException as error:  # noqa: BLE001  (the program decides about it)
@@ -152,7 +193,8 @@ class AsyncSteps(_AnySteps):
 
 async def _call_function(call: Call) -> Any:
     if inspect.iscoroutinefunction(call.function):
-        return await call.run_function()
+        async with asyncio.timeout(call.options.timeout):
+            return await call.run_function()
     value = await asyncio.to_thread(call.run_function)
     return await value if inspect.isawaitable(value) else value
 
@@ -164,14 +206,18 @@ class Steps(_AnySteps):
         super().__init__(session)
         self._loop = loop
 
-    def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    @overload
+    def run(self, function: Callable[Concatenate[Connection, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Calls the function and stores its result; returns the stored result if an earlier run has stored one."""
         if inspect.iscoroutinefunction(function):
             raise TypeError(
                 f"{function.__name__} is an async def, which a def cannot call: make the task an async def, and its "
                 "first parameter an AsyncSteps"
             )
-        return self._carry_out(self._session.run_step(self._draw_run(function, args, kwargs)))  # type: ignore[no-any-return]
+        return self._carry_out(run_step(self._session, self._draw_run(function, args, kwargs)))  # type: ignore[no-any-return]
 
     def sleep(self, delay: Duration) -> None:
         """Sleeps so long. The job leaves the worker, and costs nothing meanwhile."""
@@ -207,6 +253,9 @@ class Steps(_AnySteps):
                     case Invoke(call):
                         with mark_current(session.make_current_step(call)):
                             answer = call.run_function()
+                    case InvokeInTransaction(call, step):
+                        with mark_current(session.make_current_step(call)):
+                            answer = session.transactions.call(session.run, call, step)
                     case WaitForSteps():
                         pass
             except BaseException as error:  # noqa: BLE001  (the program decides about it)
@@ -219,8 +268,9 @@ class Steps(_AnySteps):
 class StepRunner:
     """Calls handlers that have steps."""
 
-    def __init__(self, checkpointer: Checkpointer, is_draining: Callable[[], bool]) -> None:
+    def __init__(self, checkpointer: Checkpointer, transactions: Transactions, is_draining: Callable[[], bool]) -> None:
         self._checkpointer, self._is_draining = checkpointer, is_draining
+        self._transactions = StepTransactions(transactions)
         self._loop = asyncio.get_running_loop()
 
     def call(self, run: Run, arguments: dict[str, Any]) -> Any:
@@ -248,7 +298,7 @@ class StepRunner:
         return value
 
     def _make_session(self, run: Run, stored: list[StoredStep]) -> Session:
-        return Session(run, stored, self._checkpointer, self._is_draining)
+        return Session(run, stored, self._checkpointer, self._transactions, self._is_draining)
 
     async def close(self) -> None:
         await self._checkpointer.close()

@@ -15,7 +15,8 @@ import asyncio
 import contextlib
 import logging
 import threading
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import psycopg
@@ -62,13 +63,11 @@ class Transactions:
         """Calls the handler and completes its job, in one transaction."""
         with ExitStack() as transaction:
             connection = self._begin_transaction(transaction)
-            self._keeper.add(run, connection)
-            try:
-                value = run.handler.function(connection, **arguments)
-            except BatchFailed as error:
-                value = _fail_some(run, error)
-            finally:
-                self._keeper.remove(run)
+            with self._keeper.keep(run, connection):
+                try:
+                    value = run.handler.function(connection, **arguments)
+                except BatchFailed as error:
+                    value = _fail_some(run, error)
             try:
                 run.end_transaction(value, connection)
             except psycopg.errors.LockNotAvailable as error:
@@ -78,18 +77,31 @@ class Transactions:
     async def acall(self, run: Run, arguments: dict[str, Any]) -> Any:
         async with AsyncExitStack() as transaction:
             connection = await self._abegin_transaction(transaction, closes=run.handler.closes_connection)
-            self._keeper.add(run, connection)
-            try:
-                value = await run.handler.function(connection, **arguments)
-            except BatchFailed as error:
-                value = _fail_some(run, error)
-            finally:
-                self._keeper.remove(run)
+            with self._keeper.keep(run, connection):
+                try:
+                    value = await run.handler.function(connection, **arguments)
+                except BatchFailed as error:
+                    value = _fail_some(run, error)
             try:
                 await run.aend_transaction(value, connection)
             except psycopg.errors.LockNotAvailable as error:
                 raise NotStarted(LOCKED) from error
         return value
+
+    @contextmanager
+    def begin(self, run: Run) -> Iterator[Connection]:
+        """A transaction for a step of this run; it is committed at the end of the block."""
+        with ExitStack() as transaction:
+            connection = self._begin_transaction(transaction)
+            with self._keeper.keep(run, connection):
+                yield connection
+
+    @asynccontextmanager
+    async def abegin(self, run: Run) -> AsyncIterator[AsyncConnection]:
+        async with AsyncExitStack() as transaction:
+            connection = await self._abegin_transaction(transaction, closes=False)
+            with self._keeper.keep(run, connection):
+                yield connection
 
     def _begin_transaction(self, transaction: ExitStack) -> Connection:
         """Begins a transaction on a connection of the pool. If the server has closed that connection meanwhile, tries
@@ -161,16 +173,21 @@ class _TransactionKeeper:
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
-        self._open: dict[Run, Connection | AsyncConnection] = {}
+        self._open: dict[Connection | AsyncConnection, Run] = {}
         self._loop = asyncio.get_running_loop()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._is_over = threading.Event()
 
-    def add(self, run: Run, connection: Connection | AsyncConnection) -> None:
-        self._open[run] = connection
+    @contextmanager
+    def keep(self, run: Run, connection: Connection | AsyncConnection) -> Iterator[None]:
+        self._open[connection] = run
         if self._thread is None:
             self._start_thread()
+        try:
+            yield
+        finally:
+            del self._open[connection]
 
     def _start_thread(self) -> None:
         with self._starting:
@@ -180,15 +197,12 @@ class _TransactionKeeper:
                 )
                 self._thread.start()
 
-    def remove(self, run: Run) -> None:
-        del self._open[run]
-
     def stop(self) -> None:
         self._is_over.set()
 
     def _keep_transactions_open(self) -> None:
         while not self._is_over.wait(self._interval):
-            for run, connection in list(self._open.items()):
+            for connection, run in list(self._open.items()):
                 if run.age < self._interval or run.stopping is not None:
                     continue
                 try:

@@ -95,7 +95,7 @@ class Worker:
             chores.promoter if chores else None,
         )
         self._transactions = Transactions(config.url, lease=config.lease, size=config.pool_size, prepare=config.prepare)
-        self._steps = StepRunner(Checkpointer(settlements), self._wakeups.draining.is_set)
+        self._steps = StepRunner(Checkpointer(settlements), self._transactions, self._wakeups.draining.is_set)
         self._claiming = claiming = Claiming(config.queues, handlers)
         self.slots = Slots(
             handlers, config, claiming, self.settler, events, self._transactions, self._wakeups, self._steps

@@ -134,6 +134,12 @@ SELECT {schema}._clock()
 SELECT id, name, kind, state, seq, version, tries, digest, remaining, result, error
 FROM {schema}.load_steps(%s::uuid[])
 
+-- name: save_step
+SELECT
+  {schema}.save_step(
+    %s::uuid, %s::bigint, %s::text, %s::jsonb, %s::int, %s::int, %s::int, %s::bigint,
+    %s::float8)
+
 -- name: receive_signal
 SELECT state, result
 FROM {schema}.receive(

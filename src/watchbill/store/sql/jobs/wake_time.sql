@@ -16,7 +16,8 @@ BEGIN
     FROM steps s
     WHERE s.job_id = job_id
       AND s.tenant = tenant
-      AND s.ended_at IS NULL);
+      AND s.ended_at IS NULL
+      AND s.state <> 'begun');
 END $$;
 
 -- Says whether a signal that the step waits for is unread.

@@ -17,6 +17,7 @@ SELECT
   s.signals, s.ask, j.idempotency_key, s.seq
 FROM jobs j
 JOIN steps s ON s.job_id = j.id AND s.tenant = j.tenant AND s.ended_at IS NULL
+  AND s.state <> 'begun'
 WHERE j.wait IN ('delayed', 'waiting')
   AND j.wait_key = 'steps'
   AND j.fence = 0;

@@ -10,7 +10,11 @@ BEGIN
     SELECT
       4,
       'suspended',
-      CASE s.kind WHEN 'signal' THEN _describe_signal_wait(s, t) ELSE _describe_sleep(s, t) END,
+      CASE s.kind
+        WHEN 'signal' THEN _describe_signal_wait(s, t)
+        WHEN 'run' THEN _describe_step_retry(s, t)
+        ELSE _describe_sleep(s, t)
+      END,
       s.wake_at,
       s.started_at,
       s.kind = 'signal',
@@ -25,6 +29,7 @@ BEGIN
     WHERE s.job_id = j.id
       AND s.tenant = j.tenant
       AND s.ended_at IS NULL
+      AND s.state <> 'begun'
       AND (s.wake_at > t OR s.wake_at IS NULL)
     ORDER BY s.wake_at, s.seq
     LIMIT 3;
@@ -53,6 +58,14 @@ RETURNS text
 LANGUAGE sql STABLE
 RETURN format(
   'it sleeps in step %s until %s, in %s', (s).name, (s).wake_at, _show_distance((s).wake_at, t));
+
+CREATE OR REPLACE FUNCTION _describe_step_retry(s steps, t timestamptz)
+RETURNS text
+LANGUAGE sql STABLE
+RETURN format(
+  'step %s failed, %s times until now (%s: %s); its next try is due at %s, in %s', (s).name,
+  (s).tries, (s).error->>'type', (s).error->>'message', (s).wake_at,
+  _show_distance((s).wake_at, t));
 
 CREATE OR REPLACE FUNCTION _describe_signal_wait(s steps, t timestamptz)
 RETURNS text

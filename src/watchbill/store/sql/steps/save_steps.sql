@@ -1,7 +1,8 @@
 -- Stores steps of running jobs, of many jobs in one statement. Each array has one value per step:
 --   names       unique in the job, and the same in each of its runs
 --   kinds       run, sleep, value
---   states      done, failed, waiting (until the wake time)
+--   states      done, failed, raised (an error that the step declares); of a step that is still
+--               open: waiting or retrying (until the wake time), begun (and may not begin again)
 --   seqs        the order in which the steps of the job are stored
 --   versions, digests  of the code and of the arguments: a later run compares them
 --   tries       how often the function was called
@@ -53,7 +54,8 @@ BEGIN
         ended_at, wake_at, result, error)
       SELECT
         h.id, h.tenant, h.name, h.seq, h.kind, h.state, h.fence, h.run, h.version, h.tries,
-        h.digest, _started_at(t, h.age), CASE WHEN h.state <> 'waiting' THEN t END,
+        h.digest, _started_at(t, h.age),
+        CASE WHEN h.state NOT IN ('waiting', 'retrying', 'begun') THEN t END,
         coalesce(h.wake_at, t + h.delay), h.result, h.error
       FROM held h
       ON CONFLICT (job_id, tenant, name) DO UPDATE
@@ -63,10 +65,13 @@ BEGIN
         run = EXCLUDED.run,
         tries = EXCLUDED.tries,
         ended_at = EXCLUDED.ended_at,
-        wake_at = coalesce(s.wake_at, EXCLUDED.wake_at),
+        wake_at = CASE
+          WHEN s.kind = 'sleep' THEN coalesce(s.wake_at, EXCLUDED.wake_at)
+          ELSE EXCLUDED.wake_at
+        END,
         result = EXCLUDED.result,
         error = EXCLUDED.error
-      WHERE s.state = 'waiting'
+      WHERE s.ended_at IS NULL
       RETURNING s.job_id, s.name)
   SELECT array_agg(x.place)
   INTO missing

@@ -1,6 +1,6 @@
--- Ends the sleeps of a suspended job now, and makes the job ready. Returns how many it has ended;
--- NULL if the job is not suspended. A job that only waits for signals stays suspended. Locks the
--- job.
+-- Ends the sleeps of a suspended job and its pauses between two tries of a step now, and makes the
+-- job ready. Returns how many it has ended; NULL if the job is not suspended. A job that only waits
+-- for something else stays suspended. Locks the job.
 CREATE OR REPLACE FUNCTION wake(id uuid, now timestamptz DEFAULT NULL)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
@@ -18,7 +18,7 @@ BEGIN
   WHERE s.job_id = j.id
     AND s.tenant = j.tenant
     AND s.ended_at IS NULL
-    AND s.kind = 'sleep';
+    AND (s.kind = 'sleep' OR s.state = 'retrying');
   GET DIAGNOSTICS number = ROW_COUNT;
   IF number = 0 THEN RETURN 0; END IF;
   PERFORM _make_suspended_ready(j, t);
