@@ -465,7 +465,7 @@ _WIPE: LiteralString = """
     DELETE FROM {schema}.rebalances; DELETE FROM {schema}.limits; DELETE FROM {schema}.limit_states;
     DELETE FROM {schema}.holds; DELETE FROM {schema}.shares; DELETE FROM {schema}.label_sets;
     DELETE FROM {schema}.uniques; DELETE FROM {schema}.erasures; DELETE FROM {schema}.steps;
-    DELETE FROM {schema}.signals;
+    DELETE FROM {schema}.signals; DELETE FROM {schema}.step_waits;
     DELETE FROM {schema}.node_counts; DELETE FROM {schema}.rollups; DELETE FROM {schema}.samples;
     DELETE FROM {schema}.failure_groups; DELETE FROM {schema}.bulk_operations;
     DELETE FROM {schema}.job_logs; DELETE FROM {schema}.watches;

@@ -30,7 +30,7 @@ MUTANTS_OF_DEPENDENCIES: list[Mutant] = [Mutant(f"dependencies: {name}", file, o
     ("the quick settle tells", SETTLE, "IF num_nonnulls(scheduled, parents) > 0 THEN RETURN", "IF scheduled IS NOT NULL THEN RETURN"),
     ("every other end tells", FINISH_REQUEUE, "IF num_nonnulls(scheduled, parents) > 0 THEN children", "IF scheduled IS NOT NULL THEN children"),
     ("only what is open is written", DEPENDENCY_ENDINGS, "AND d.tenant = p.tenant AND d.outcome IS NULL\n", "AND d.tenant = p.tenant\n"),
-    ("a failure is marked", DEPENDENCY_ENDINGS, "bool_or(u.outcome = 'failed'), t", "false, t"),
+    ("a failure is marked", DEPENDENCY_ENDINGS, "bool_or(x.outcome = 'failed'), t", "false, t"),
     ("the bell", DEPENDENCY_ENDINGS, "IF children IS NOT NULL THEN PERFORM _wake_unblockers(); END IF;", ""),
     ("a skip is not a failure", DEPENDENCY_ENDINGS, "WHEN state = 'canceled' AND error->>'kind' = 'skipped' THEN 'skipped' ", ""),
     # The look.
@@ -40,7 +40,7 @@ MUTANTS_OF_DEPENDENCIES: list[Mutant] = [Mutant(f"dependencies: {name}", file, o
     ("what is still open", DEPENDENCY_ENDINGS, "WHEN s.open THEN 'blocked' WHEN s.skipped IS NOT NULL", "WHEN s.skipped IS NOT NULL"),
     ("what fails at once", UNBLOCK, "WHERE c.any_failed AND (SELECT", "WHERE false AND (SELECT"),
     ("locked children are left", UNBLOCK, "ORDER BY j.id FOR UPDATE SKIP LOCKED) l;\n    RETURN QUERY SELECT d.id, d.state FROM _queue_or_cancel_children", "ORDER BY j.id FOR UPDATE) l;\n    RETURN QUERY SELECT d.id, d.state FROM _queue_or_cancel_children"),
-    ("locked children are kept", UNBLOCK, "AND (u.id <> ALL (decidable) OR u.id = ANY (locked));", ";"),
+    ("locked children are kept", UNBLOCK, "AND (u.id <> ALL (decidable) OR u.id = ANY (locked))\n", "\n"),
     ("its time", DEPENDENCY_ENDINGS, "SET wait = CASE WHEN j.run_at > t THEN 'delayed' END, run_at", "SET wait = NULL, run_at"),
     ("its place among others", DEPENDENCY_ENDINGS, "run_at = greatest(j.run_at, t)", "run_at = j.run_at"),
     # What producers asked.

@@ -169,6 +169,8 @@ CALLS: dict[str, tuple[str, ...]] = {
     ),
     "load_steps": ("'{%(running)s,%(asleep)s}'",),
     "save_step": ("'%(running)s', %(fence)s, 'new'",),
+    "await_jobs": ("'%(running)s', %(fence)s, 'wait', 9, '{%(waiting)s}'",),
+    "collect_jobs": ("'%(running)s', %(fence)s, 'nap', 9",),
     "receive": ("'%(running)s', %(fence)s, 'answer', 9, '{approval}'",),
     "signal": ("'%(running)s', 'approval'", "'%(asleep)s', 'approval'", "'%(done)s', 'approval'"),
     "signal_by_key": ("'type_b', 'k', 'approval', tenant => 'b'",),

@@ -231,6 +231,8 @@ CALLS = {
     "wake": "watchbill.wake(%(id)s)",
     "signal": "watchbill.signal(%(id)s, 'approval')",
     "save_step": "watchbill.save_step(%(id)s, %(fence)s, 'new')",
+    "await_jobs": "watchbill.await_jobs(%(id)s, %(fence)s, 'wait', 9, ARRAY[%(other)s])",
+    "collect_jobs": "watchbill.collect_jobs(%(id)s, %(fence)s, 'step', 9)",
     "receive": "watchbill.receive(%(id)s, %(fence)s, 'answer', 9, '{approval}')",
     "watch": "watchbill.watch(%(id)s)",
     "why_job": "array_agg(x) FROM watchbill.why_job(%(id)s) x",

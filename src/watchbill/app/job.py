@@ -144,6 +144,10 @@ class Job(Generic[R]):
             reason = await self._runner.arun_apart(self._find_reason())
         raise self._make_timeout_error(timeout, reason)
 
+    def decode_result(self, value: Any) -> R:
+        """Turns the result as JSON into a Python value."""
+        return self._task.decode_result(value) if self._task is not None else value
+
     def _find_ending(self) -> Operation[Ending | None]:
         from watchbill.client import job_operations
 
@@ -168,7 +172,7 @@ class Job(Generic[R]):
             raise JobFailed(self.id, error)
         if state == "canceled":
             raise JobCanceled(f"Job {self.id} was canceled: {(error or {}).get('message')}")
-        return self._task.decode_result(result) if self._task is not None else result
+        return self.decode_result(result)
 
     def _find_reason(self) -> Operation[str]:
         """The deciding reason why the job has not ended, such as that no node is alive."""

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from watchbill.errors import WatchbillError
 
-StepKind = Literal["run", "sleep", "value", "signal"]
+StepKind = Literal["run", "sleep", "value", "signal", "jobs"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class StepRecord:
     """A stored step of a job."""
 
     name: str
-    kind: str  # run, sleep, value or signal
+    kind: str  # run, sleep, value, signal or jobs
     state: str  # done, failed, raised, timed_out, waiting, retrying or begun
     run: int  # which run of the job has stored it
     tries: int

@@ -124,6 +124,15 @@ class Checkpointer:
             raise StepNotStored(f"Step {wait.name}: the database has refused it: {error.message}") from error
         return state, None if raw is None else raw[1:]
 
+    async def collect(self, claimed: Claimed, step: str, seq: int) -> tuple[str | None, bytes | None]:
+        """Returns the state of a step that waits for jobs, and how they have ended; without a state, another node has
+        the job."""
+        try:
+            ((state, raw),) = await self._execute("collect_jobs", (UUID(bytes=claimed.id), claimed.fence, step, seq))
+        except Refused as error:
+            raise StepNotStored(f"Step {step}: the database has refused it: {error.message}") from error
+        return state, None if raw is None else raw[1:]
+
     async def load(self, claimed: Claimed) -> list[StoredStep]:
         """Returns the steps that earlier runs of the job have stored."""
         answer = self._loads.get(claimed.id)

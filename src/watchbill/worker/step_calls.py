@@ -31,6 +31,7 @@ class Call:
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] | None = None
     takes_connection: bool = False
+    owns_jobs: bool = True  # the jobs that it waits for are canceled with this one
     upgrades: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)
 
     @property

@@ -51,9 +51,10 @@ class StepTransactions:
         raw, is_saved = None, False
         try:
             with self._transactions.begin(run) as connection:
-                raw = encode_result(call.target, call.name, call.run_function(connection), run.handler.max_result)
+                value = call.run_function(connection)
+                statement, raw = _make_statement(run, call, step, value)
                 try:
-                    row = connection.execute(*_make_statement(run, step, raw)).fetchone()
+                    row = connection.execute(*statement).fetchone()
                 except psycopg.Error as error:
                     raise (_Refused() if error.sqlstate == _STALE_FENCE else error) from error
                 _check_stored(row)
@@ -67,9 +68,9 @@ class StepTransactions:
         try:
             async with self._transactions.abegin(run) as connection:
                 value = await call.run_function(connection)
-                raw = encode_result(call.target, call.name, value, run.handler.max_result)
+                statement, raw = _make_statement(run, call, step, value)
                 try:
-                    row = await (await connection.execute(*_make_statement(run, step, raw))).fetchone()
+                    row = await (await connection.execute(*statement)).fetchone()
                 except psycopg.Error as error:
                     raise (_Refused() if error.sqlstate == _STALE_FENCE else error) from error
                 _check_stored(row)
@@ -79,14 +80,20 @@ class StepTransactions:
         return Answer(raw)
 
 
-def _make_statement(run: Run, step: NewStep, raw: bytes | None) -> tuple[bytes, tuple[Any, ...]]:
+def _make_statement(
+    run: Run, call: Call, step: NewStep, value: Any
+) -> tuple[tuple[bytes, tuple[Any, ...]], bytes | None]:
+    """The statement that stores the step, and its result as JSON. The value of a step that waits for jobs is their
+    ids."""
+    job_id, found = UUID(bytes=run.claimed.id), queries(run.handler.schema)
+    if step.kind == "jobs":
+        params = (job_id, run.fence, step.name, step.seq, value, call.owns_jobs, step.digest)
+        return (found["await_jobs"].encode(), params), None
+    raw = encode_result(call.target, call.name, value, run.handler.max_result)
     assert step.began is not None
-    result = None if raw is None else raw.decode()
-    query = queries(run.handler.schema)["save_step"].encode()
-    age = time.monotonic() - step.began
-    return query, (
-        UUID(bytes=run.claimed.id), run.fence, step.name, result, step.seq, step.version, step.tries, step.digest, age,
-    )  # fmt: skip
+    result, age = None if raw is None else raw.decode(), time.monotonic() - step.began
+    values = (job_id, run.fence, step.name, result, step.seq, step.version, step.tries, step.digest, age)
+    return (found["save_step"].encode(), values), raw
 
 
 def _check_stored(row: Any) -> None:

@@ -12,7 +12,7 @@ import asyncio
 import copy
 import inspect
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
@@ -34,6 +34,19 @@ from watchbill.worker.step_calls import (
     find_function_name,
     mark_current,
     read_instant,
+)
+from watchbill.worker.step_jobs import (
+    AwaitedJob,
+    BoundCall,
+    aname_job,
+    asend_calls,
+    asend_one,
+    describe_calls,
+    name_job,
+    prepare,
+    run_jobs,
+    send_calls,
+    send_one,
 )
 from watchbill.worker.step_options import Step, StepOptions, check_timeout
 from watchbill.worker.step_run import run_step
@@ -93,6 +106,20 @@ class _AnySteps:
             upgrades={} if step is None else step.upgrades,
         )
 
+    def _draw_jobs(self, name: str, calls: Sequence[BoundCall[Any]], function: Any) -> Call:
+        """The call of a step that enqueues these calls, and waits for their jobs."""
+        call = self._draw("jobs", name)
+        return prepare(call, function, calls, compute_digest(describe_calls(calls), {}))
+
+    def _draw_job(self, job: AwaitedJob[Any], function: Any) -> Call:
+        return prepare(
+            self._draw("jobs", "result"), function, job.id, compute_digest((str(job.id),), {}), owns_jobs=False
+        )
+
+    def _draw_enqueue(self, call: BoundCall[Any], function: Any) -> Call:
+        drawn = self._draw("run", "enqueue")
+        return prepare(drawn, function, [call], compute_digest(describe_calls([call]), {}))
+
     def _receive(self, names: tuple[str, ...], ask: Any, timeout: Duration | None) -> Program:
         if not names:
             raise TypeError("steps.receive() needs the name of a signal")
@@ -145,6 +172,33 @@ class AsyncSteps(_AnySteps):
         worker meanwhile. Raises SignalTimeout when the time is over. `ask` is shown to those who have to answer."""
         self._check_task()
         return await self._carry_out(self._receive(names, ask, timeout))  # type: ignore[no-any-return]
+
+    async def call(self, call: BoundCall[R]) -> R:
+        """Enqueues a job, and returns its result. This job leaves the worker until that one has ended; any node may
+        run it. Raises StepFailed if it does not succeed."""
+        self._check_task()
+        (found,) = await self._carry_out(run_jobs(self._session, self._draw_jobs("call", [call], asend_calls)))
+        return call.task.decode_result(found)  # type: ignore[no-any-return]
+
+    async def call_many(self, calls: Iterable[BoundCall[R]]) -> list[R]:
+        """Enqueues jobs, and returns their results, in the same order. This job leaves the worker until the last of
+        them has ended. Raises StepFailed if one does not succeed."""
+        self._check_task()
+        calls = list(calls)
+        if not calls:
+            return []
+        found = await self._carry_out(run_jobs(self._session, self._draw_jobs("call_many", calls, asend_calls)))
+        return [call.task.decode_result(each) for call, each in zip(calls, found, strict=True)]
+
+    async def result(self, job: AwaitedJob[R]) -> R:
+        """Returns the result of a job that was enqueued before. This job leaves the worker until that one has ended."""
+        self._check_task()
+        (found,) = await self._carry_out(run_jobs(self._session, self._draw_job(job, aname_job)))
+        return job.decode_result(found)
+
+    async def enqueue(self, call: BoundCall[Any]) -> UUID:
+        """Enqueues a job once, and returns its id, without waiting for it."""
+        return await self._carry_out(run_step(self._session, self._draw_enqueue(call, asend_one)))  # type: ignore[no-any-return]
 
     async def now(self) -> datetime:
         """The time of the database in the first run that comes here; later runs get the same time."""
@@ -231,6 +285,30 @@ class Steps(_AnySteps):
         """Waits for a signal of one of these names, and returns the oldest that no step has read. The job leaves the
         worker meanwhile. Raises SignalTimeout when the time is over. `ask` is shown to those who have to answer."""
         return self._carry_out(self._receive(names, ask, timeout))  # type: ignore[no-any-return]
+
+    def call(self, call: BoundCall[R]) -> R:
+        """Enqueues a job, and returns its result. This job leaves the worker until that one has ended; any node may
+        run it. Raises StepFailed if it does not succeed."""
+        (found,) = self._carry_out(run_jobs(self._session, self._draw_jobs("call", [call], send_calls)))
+        return call.task.decode_result(found)  # type: ignore[no-any-return]
+
+    def call_many(self, calls: Iterable[BoundCall[R]]) -> list[R]:
+        """Enqueues jobs, and returns their results, in the same order. This job leaves the worker until the last of
+        them has ended. Raises StepFailed if one does not succeed."""
+        calls = list(calls)
+        if not calls:
+            return []
+        found = self._carry_out(run_jobs(self._session, self._draw_jobs("call_many", calls, send_calls)))
+        return [call.task.decode_result(each) for call, each in zip(calls, found, strict=True)]
+
+    def result(self, job: AwaitedJob[R]) -> R:
+        """Returns the result of a job that was enqueued before. This job leaves the worker until that one has ended."""
+        (found,) = self._carry_out(run_jobs(self._session, self._draw_job(job, name_job)))
+        return job.decode_result(found)
+
+    def enqueue(self, call: BoundCall[Any]) -> UUID:
+        """Enqueues a job once, and returns its id, without waiting for it."""
+        return self._carry_out(run_step(self._session, self._draw_enqueue(call, send_one)))  # type: ignore[no-any-return]
 
     def now(self) -> datetime:
         """The time of the database in the first run that comes here; later runs get the same time."""

@@ -140,6 +140,14 @@ SELECT
     %s::uuid, %s::bigint, %s::text, %s::jsonb, %s::int, %s::int, %s::int, %s::bigint,
     %s::float8)
 
+-- name: await_jobs
+SELECT
+  {schema}.await_jobs(
+    %s::uuid, %s::bigint, %s::text, %s::int, %s::uuid[], %s::boolean, %s::bigint)
+
+-- name: collect_jobs
+SELECT state, result FROM {schema}.collect_jobs(%s::uuid, %s::bigint, %s::text, %s::int)
+
 -- name: receive_signal
 SELECT state, result
 FROM {schema}.receive(

@@ -79,6 +79,13 @@ BEGIN
       job_id, j.fence, 'canceled', 'canceled', NULL, NULL, NULL,
       jsonb_build_object('kind', 'canceled', 'message', coalesce(reason, 'canceled')))::ending],
     node_epoch, t) e;
+  PERFORM _cancel_job_at(
+    w.child, format('job %s, which waits for it in a step, was canceled', j.id), force, t)
+  FROM step_waits w
+  WHERE w.job_id = j.id
+    AND w.tenant = j.tenant
+    AND w.is_child
+    AND w.outcome IS NULL;
   state := 'canceled';
   ended := true;
 END $$;

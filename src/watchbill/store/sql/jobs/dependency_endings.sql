@@ -21,10 +21,21 @@ BEGIN
         AND d.tenant = p.tenant
         AND d.outcome IS NULL
       RETURNING d.child, d.outcome),
+    w AS (
+      UPDATE step_waits s
+      SET outcome = p.outcome
+      FROM unnest(ids, tenants, outcomes) p(id, tenant, outcome)
+      WHERE s.child = p.id
+        AND s.tenant = p.tenant
+        AND s.outcome IS NULL
+      RETURNING s.job_id, s.outcome),
     i AS (
       INSERT INTO dependency_checks (id, what, failed, at)
-      SELECT u.child, 'child', bool_or(u.outcome = 'failed'), t
-      FROM u
+      SELECT x.id, 'child', bool_or(x.outcome = 'failed'), t
+      FROM (
+        SELECT u.child, u.outcome FROM u
+        UNION ALL
+        SELECT w.job_id, w.outcome FROM w) x(id, outcome)
       GROUP BY 1
       RETURNING id)
   SELECT array_agg(i.id) INTO children FROM i;

@@ -150,12 +150,7 @@ BEGIN
       f.queue, f.type, f.tenant);
   END IF;
   IF f.state = 'succeeded' THEN
-    DELETE FROM steps s
-    WHERE s.job_id = f.id
-      AND s.tenant = f.tenant;
-    DELETE FROM signals g
-    WHERE g.job_id = f.id
-      AND g.tenant = f.tenant;
+    PERFORM _delete_steps(ARRAY[f.id], ARRAY[f.tenant]);
   END IF;
   INSERT INTO jobs (
     id, seq, run_at, created_at, lane, run, policy, timeout, version, priority, max_attempts,

@@ -1,4 +1,5 @@
--- Queues or cancels blocked jobs of which a parent has ended: those in `ids`, or any. A worker
+-- Queues or cancels blocked jobs of which a parent has ended, and makes jobs ready of which a step
+-- waits for jobs that have ended: those in `ids`, or any. A worker
 -- calls it for the jobs that settle() returns as blocked, and a node that is not idle once a
 -- second. Returns the jobs that it queued or canceled, and as `blocked` children that the next call
 -- has to check: call it, each time in a new transaction, until it returns nothing. Locks the rows
@@ -26,6 +27,8 @@ DECLARE
   decidable uuid[];
   locked uuid[];
   tenants text[];
+  ready uuid[];
+  others uuid[]; -- that wait in a step, and are locked
 BEGIN
   IF _may_be_bound() THEN PERFORM _check_shared_change('unblock'); END IF;
   PERFORM _check_isolation('unblock');
@@ -96,9 +99,12 @@ BEGIN
       FOR UPDATE SKIP LOCKED) l;
     RETURN QUERY SELECT d.id, d.state FROM _queue_or_cancel_children(locked, tenants, t) d;
   END IF;
+  SELECT w.ready, w.others INTO ready, others FROM _wake_step_waiters(children, t) w;
+  RETURN QUERY SELECT r, 'queued' FROM unnest(ready) r;
   DELETE FROM dependency_checks u
   WHERE u.ctid = ANY (tids)
-    AND (u.id <> ALL (decidable) OR u.id = ANY (locked));
+    AND (u.id <> ALL (decidable) OR u.id = ANY (locked))
+    AND u.id <> ALL (others);
 END $$;
 
 -- Marks parents as awaited. Records the outcome of those that have ended, and returns their
@@ -141,10 +147,15 @@ BEGIN
   SELECT coalesce(array_agg(x.id), '{}'), array_agg(x.tenant)
   INTO purged, tenants_of_purged
   FROM (
-    SELECT DISTINCT d.parent AS id, d.tenant
+    SELECT d.parent AS id, d.tenant
     FROM dependencies d
     WHERE d.parent = ANY (parents)
-      AND d.outcome IS NULL) x
+      AND d.outcome IS NULL
+    UNION
+    SELECT w.child, w.tenant
+    FROM step_waits w
+    WHERE w.child = ANY (parents)
+      AND w.outcome IS NULL) x
   WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.id = x.id AND j.tenant = x.tenant)
     AND NOT EXISTS (
       SELECT

@@ -1,6 +1,6 @@
 -- Returns when a job that waits in its steps is due: at `t` if a signal that a step waits for is
--- unread, else at the earliest wake time of these steps, but not before `t`; `infinity` if none has
--- a wake time. The caller has locked the job.
+-- unread, or if the jobs that a step waits for have ended; else at the earliest wake time of these
+-- steps, but not before `t`; `infinity` if none has a wake time. The caller has locked the job.
 CREATE OR REPLACE FUNCTION _find_wake_time(job_id uuid, tenant text, t timestamptz)
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE
@@ -10,7 +10,9 @@ BEGIN
   RETURN (
     SELECT
       CASE
-        WHEN count(*) = 0 OR bool_or(_has_unread_signal(s)) THEN t
+        WHEN count(*) = 0 OR bool_or(_has_unread_signal(s))
+          OR bool_or(s.kind = 'jobs' AND NOT _has_open_wait(s))
+          THEN t
         ELSE greatest(t, min(coalesce(s.wake_at, 'infinity')))
       END
     FROM steps s
@@ -33,4 +35,19 @@ BEGIN
       AND g.tenant = s.tenant
       AND g.read_by IS NULL
       AND g.name = ANY (s.signals));
+END $$;
+
+-- Says whether a job for which the step waits has not ended.
+CREATE OR REPLACE FUNCTION _has_open_wait(s steps)
+RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+  RETURN EXISTS (
+    SELECT
+    FROM step_waits w
+    WHERE w.job_id = s.job_id
+      AND w.tenant = s.tenant
+      AND w.step = s.name
+      AND w.outcome IS NULL);
 END $$;

@@ -13,6 +13,7 @@ BEGIN
       CASE s.kind
         WHEN 'signal' THEN _describe_signal_wait(s, t)
         WHEN 'run' THEN _describe_step_retry(s, t)
+        WHEN 'jobs' THEN _describe_job_wait_of_step(s)
         ELSE _describe_sleep(s, t)
       END,
       s.wake_at,
@@ -22,6 +23,7 @@ BEGIN
         CASE s.kind
           WHEN 'signal'
             THEN format('watchbill jobs signal %s %s', j.id, _shell_word(s.signals[1]))
+          WHEN 'jobs' THEN format('watchbill jobs why %s', _find_open_child(s))
           ELSE format('watchbill jobs wake %s', j.id)
         END],
       jsonb_strip_nulls(jsonb_build_object('step', s.name, 'kind', s.kind, 'signals', s.signals))
@@ -66,6 +68,40 @@ RETURN format(
   'step %s failed, %s times until now (%s: %s); its next try is due at %s, in %s', (s).name,
   (s).tries, (s).error->>'type', (s).error->>'message', (s).wake_at,
   _show_distance((s).wake_at, t));
+
+CREATE OR REPLACE FUNCTION _describe_job_wait_of_step(s steps)
+RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+  of_all int;
+  open int;
+BEGIN
+  SELECT count(*), count(*) FILTER (WHERE w.outcome IS NULL)
+  INTO of_all, open
+  FROM step_waits w
+  WHERE w.job_id = s.job_id
+    AND w.tenant = s.tenant
+    AND w.step = s.name;
+  RETURN format(
+    'it waits in step %s for %s of %s jobs: job %s%s', s.name, open, of_all, _find_open_child(s),
+    CASE WHEN open > 1 THEN ', ...' ELSE '' END);
+END $$;
+
+-- Returns the first job for which the step waits and that has not ended.
+CREATE OR REPLACE FUNCTION _find_open_child(s steps)
+RETURNS uuid
+LANGUAGE sql STABLE
+AS $$
+  SELECT w.child
+  FROM step_waits w
+  WHERE w.job_id = s.job_id
+    AND w.tenant = s.tenant
+    AND w.step = s.name
+    AND w.outcome IS NULL
+  ORDER BY w.place
+  LIMIT 1
+$$;
 
 CREATE OR REPLACE FUNCTION _describe_signal_wait(s steps, t timestamptz)
 RETURNS text

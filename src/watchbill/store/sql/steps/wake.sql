@@ -25,18 +25,3 @@ BEGIN
   PERFORM _audit('wake', 'job ' || id, j.tenant, NULL, t);
   RETURN number;
 END $$;
-
--- Makes a suspended job ready. The caller has locked it.
-CREATE OR REPLACE FUNCTION _make_suspended_ready(j jobs, t timestamptz)
-RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
-BEGIN
-  UPDATE jobs x
-  SET wait = NULL,
-    wait_key = NULL,
-    run_at = t,
-    lane = _find_ready_lane(x.queue, x.route_key, x.lane)
-  WHERE x.id = j.id;
-  PERFORM _wake_workers(j.queue);
-END $$;

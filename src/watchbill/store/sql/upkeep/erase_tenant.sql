@@ -255,12 +255,7 @@ BEGIN
   WHERE c.job_id = ANY (ids)
     AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = c.job_id);
   PERFORM _free_keys_of_deleted_jobs(ids, order_keys);
-  DELETE FROM steps s
-  WHERE s.job_id = ANY (ids)
-    AND s.tenant = tenant;
-  DELETE FROM signals g
-  WHERE g.job_id = ANY (ids)
-    AND g.tenant = tenant;
+  PERFORM _delete_steps(ids, array_fill(tenant, ARRAY[cardinality(ids)]));
   DELETE FROM dependencies d
   WHERE d.ctid = ANY (ARRAY(
     SELECT x.ctid

@@ -84,12 +84,7 @@ BEGIN
   DELETE FROM job_logs l
   WHERE l.job_id = ANY (chosen)
     AND (l.job_id, l.tenant) IN (SELECT * FROM unnest(chosen, chosen_tenants));
-  DELETE FROM steps s
-  WHERE s.job_id = ANY (chosen)
-    AND (s.job_id, s.tenant) IN (SELECT * FROM unnest(chosen, chosen_tenants));
-  DELETE FROM signals g
-  WHERE g.job_id = ANY (chosen)
-    AND (g.job_id, g.tenant) IN (SELECT * FROM unnest(chosen, chosen_tenants));
+  PERFORM _delete_steps(chosen, chosen_tenants);
   DELETE FROM idempotency i
   WHERE i.job_id = ANY (chosen)
     AND (i.job_id, i.tenant) IN (SELECT * FROM unnest(chosen, chosen_tenants));

@@ -31,6 +31,9 @@ BEGIN
     WHERE g.job_id = ANY (checked)
       AND NOT _is_job_kept(g.job_id, g.tenant)
     FOR UPDATE SKIP LOCKED));
+  DELETE FROM step_waits w
+  WHERE w.job_id = ANY (checked)
+    AND NOT EXISTS (SELECT FROM steps s WHERE s.job_id = w.job_id AND s.tenant = w.tenant);
   RETURN CASE WHEN cardinality(checked) = max THEN checked[max] END;
 END $$;
 
