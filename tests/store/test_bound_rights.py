@@ -169,6 +169,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     ),
     "load_steps": ("'{%(running)s,%(asleep)s}'",),
     "save_step": ("'%(running)s', %(fence)s, 'new'",),
+    "rewind": ("'%(asleep)s', 'nap'", "'%(done)s', 'nap'"),
     "await_jobs": ("'%(running)s', %(fence)s, 'wait', 9, '{%(waiting)s}'",),
     "collect_jobs": ("'%(running)s', %(fence)s, 'nap', 9",),
     "receive": ("'%(running)s', %(fence)s, 'answer', 9, '{approval}'",),

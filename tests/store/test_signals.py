@@ -200,3 +200,26 @@ def test_signals_are_deleted_with_their_job(db: Db) -> None:
     db.change("DELETE FROM {schema}.finished_jobs")
     db.value("sweep_steps")
     assert db.count("signals") == 0
+
+
+def test_rewind_runs_a_step_and_later_ones_again_with_their_signals(db: Db) -> None:
+    epoch, job = claimed(db)
+    send(db, job)
+    assert receive(db, job) == ("done", 1)
+    assert receive(db, job, step="receive#2", seq=2) == ("waiting", None)
+    with refused("WB008", "is running"):
+        db.value("rewind", id=job.id, step="receive")
+    db.settle(epoch, End(job, "suspended"))
+    with refused("WB003", "has no step 'other'"):
+        db.value("rewind", id=job.id, step="other")
+    assert db.value("rewind", id=job.id, step="receive") == "suspended"
+    assert db.count("steps") == 0
+    again = db.claim_one(epoch)
+    assert receive(db, again) == ("done", 1)
+    db.settle(epoch, End(again, "failed", error={"kind": "permanent"}))
+    assert db.value("rewind", id=job.id, step="receive") == "dead"
+    db.expect(job.id, state="queued", attempt=0)
+    db.run(epoch, "succeeded")
+    with refused("WB008", "has succeeded"):
+        db.value("rewind", id=job.id, step="receive")
+    assert db.value("rewind", id=db.new_id(), step="receive") is None

@@ -231,6 +231,7 @@ CALLS = {
     "wake": "watchbill.wake(%(id)s)",
     "signal": "watchbill.signal(%(id)s, 'approval')",
     "save_step": "watchbill.save_step(%(id)s, %(fence)s, 'new')",
+    "rewind": "watchbill.rewind(%(id)s, 'step')",
     "await_jobs": "watchbill.await_jobs(%(id)s, %(fence)s, 'wait', 9, ARRAY[%(other)s])",
     "collect_jobs": "watchbill.collect_jobs(%(id)s, %(fence)s, 'step', 9)",
     "receive": "watchbill.receive(%(id)s, %(fence)s, 'answer', 9, '{approval}')",

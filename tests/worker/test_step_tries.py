@@ -291,3 +291,31 @@ async def test_a_lost_reply_to_the_commit_repeats_no_effect(bench: Workbench, mo
     assert await job.aresult(timeout=60) == "booked"
     assert (bench.sql("SELECT * FROM entries"), losing) == ([("once",)], [])
     assert (await job.aget()).attempt == 1
+
+
+async def test_a_job_that_died_of_a_stored_failure_is_retried_from_that_step(bench: Workbench) -> None:
+    calls: list[str] = []
+
+    async def first() -> None:
+        calls.append("first")
+
+    async def second() -> str:
+        calls.append("second")
+        if calls.count("second") == 1:
+            raise ConnectionError
+        return "mended"
+
+    @bench.app.task
+    async def work(steps: AsyncSteps) -> str:
+        await steps.run(first)
+        return await steps.using(retry=1).run(second)
+
+    job = await work.aenqueue()
+    await bench.work_off()
+    await bench.app.jobs.aretry(job.id)
+    await bench.work_off()
+    assert (await job.aget()).state == "dead"
+    assert await bench.app.jobs.aretry(job.id, from_step="second") == "dead"
+    await bench.work_off()
+    assert await job.aresult(timeout=60) == "mended"
+    assert calls == ["first", "second", "second"]

@@ -172,12 +172,17 @@ class Jobs:
     async def acancel(self, id: UUID, *, reason: str | None = None, force: bool = False, connection: Any = None) -> str:
         return await self._producer.arun(self._cancel(id, reason, force, connection), connection)
 
-    def retry(self, id: UUID, *, run_at: datetime | None = None, connection: Any = None) -> str:
-        """Reschedules a job with fresh attempts and returns the state it was in."""
-        return self._producer.run(job_operations.retry(id, run_at=run_at), connection)
+    def retry(
+        self, id: UUID, *, run_at: datetime | None = None, from_step: str | None = None, connection: Any = None
+    ) -> str:
+        """Reschedules a job with fresh attempts and returns the state it was in. With `from_step` it runs this step
+        again, and those that were stored after it."""
+        return self._producer.run(job_operations.retry(id, run_at=run_at, from_step=from_step), connection)
 
-    async def aretry(self, id: UUID, *, run_at: datetime | None = None, connection: Any = None) -> str:
-        return await self._producer.arun(job_operations.retry(id, run_at=run_at), connection)
+    async def aretry(
+        self, id: UUID, *, run_at: datetime | None = None, from_step: str | None = None, connection: Any = None
+    ) -> str:
+        return await self._producer.arun(job_operations.retry(id, run_at=run_at, from_step=from_step), connection)
 
     def family(self, id: UUID, *, connection: Any = None) -> DependencyGraph:
         """The job with everything it depends on and everything that depends on it, directly or not."""

@@ -484,20 +484,24 @@ def retry(
     id: OneJob = None,
     where: Where = None,
     run_at: RunAt = None,
+    from_step: Annotated[
+        str | None,
+        typer.Option("--from", metavar="STEP", help="Run this step again, and those that were stored after it."),
+    ] = None,
     rate: Rate = None,
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask, also if a job has succeeded.")] = False,
 ) -> None:
     """Run a job again with fresh attempts, or a waiting job at another time; or all failed and dead jobs that match a
     filter."""
-    text = _choose_job_or_filter(id, where, {"--run-at": run_at})
+    text = _choose_job_or_filter(id, where, {"--run-at": run_at, "--from": from_step})
     if text is None:
         change_all(ctx.obj, "retry", read_where(where), text=where, rate=rate, dry_run=dry_run, yes=yes)
         return
     moment, job = read_instant(run_at), find_job(ctx.obj, text)
     if not yes and ctx.obj.run(job_operations.get(job)).state == "succeeded":
         typer.confirm(f"{job} has succeeded. Run it again?", abort=True)
-    before = ctx.obj.run(job_operations.retry(job, run_at=moment))
+    before = ctx.obj.run(job_operations.retry(job, run_at=moment, from_step=from_step))
     say(f"{job} queued again; it was {before}")
 
 

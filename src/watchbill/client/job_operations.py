@@ -232,9 +232,15 @@ def cancel(
     return _refuse_missing(job_id, state)
 
 
-def retry(job_id: UUID, *, run_at: datetime | None = None) -> Operation[str]:
-    """Reschedules a job, and returns the state it was in."""
+def retry(job_id: UUID, *, run_at: datetime | None = None, from_step: str | None = None) -> Operation[str]:
+    """Reschedules a job, and returns the state it was in. With `from_step` it runs this step again, and those that
+    were stored after it."""
     job_id = check_id(job_id)
+    if from_step is not None:
+        if run_at is not None:
+            raise Invalid("A job is retried from a step at once: leave out run_at.")
+        ((state,),) = yield Statement("rewind", (job_id, from_step), (str | None,))
+        return _refuse_missing(job_id, state)
     ((state,),) = yield Statement("reschedule", (job_id, run_at), (str | None,))
     return _refuse_missing(job_id, state)
 

@@ -206,6 +206,9 @@ SELECT state, ended FROM {schema}._cancel_job(%s::uuid, %s::text, %s::boolean)
 -- name: reschedule
 SELECT {schema}.reschedule(%s::uuid, %s::timestamptz)
 
+-- name: rewind
+SELECT {schema}.rewind(%s::uuid, %s::text)
+
 -- name: release
 SELECT released, ended FROM {schema}._release_job(%s::uuid)
 
