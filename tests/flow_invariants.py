@@ -1,43 +1,10 @@
-"""What is true of limits between any two transactions, for tests of the functions and for the chaos run."""
+"""What is true of limits, for tests of the functions and for the chaos run. `src/watchbill/verify/` has what is true of
+all tables between any two transactions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import LiteralString
-
-HOLD_INVARIANTS: dict[str, LiteralString] = {
-    "a hold belongs to a running job, an unfinished ordered one, or a dead one that pauses its key": """
-        SELECT h.key, h.job_id
-        FROM watchbill.holds h
-        LEFT JOIN watchbill.jobs j ON j.id = h.job_id
-        WHERE CASE
-            WHEN j.id IS NULL THEN NOT EXISTS (
-              SELECT
-              FROM watchbill.finished_jobs f
-              JOIN watchbill.limits l ON l.name = 'order:' || f.type AND l.when_dead = 'pause'
-              WHERE f.id = h.job_id
-                AND f.state = 'dead'
-                AND f.order_key = h.key)
-            WHEN j.fence = 0 THEN h.key IS DISTINCT FROM j.order_key
-            WHEN starts_with(h.key, 'queue:') THEN h.key <> 'queue:' || j.queue
-            ELSE h.key <> ALL (coalesce(j.limit_keys, '{}'))
-          END""",
-    "a running job holds all its keys": """
-        SELECT j.id, k.key
-        FROM watchbill.jobs j
-        LEFT JOIN watchbill.queues q ON q.name = j.queue AND q.max IS NOT NULL
-        CROSS JOIN LATERAL unnest(j.limit_keys || ('queue:' || q.name)) k(key)
-        WHERE j.fence <> 0
-          AND k.key IS NOT NULL
-          AND NOT EXISTS (
-            SELECT FROM watchbill.holds h WHERE h.key = k.key AND h.job_id = j.id)""",
-    "an ordered key has one hold": """
-        SELECT h.key, count(*)
-        FROM watchbill.holds h
-        WHERE starts_with(h.key, 'order:')
-        GROUP BY 1
-        HAVING count(*) > 1""",
-}
 
 STRANDED: LiteralString = """
     SELECT DISTINCT j.wait_key

@@ -17,6 +17,7 @@ from tests.architecture.python_reference import python_reference
 from watchbill.cli import _app
 from watchbill.model.durations import DURATION_WORDS, show_duration
 from watchbill.settings import describe_settings
+from watchbill.verify.invariants import read_invariants
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 _TABLE = re.compile(r"(?<=<!-- made from the code -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -123,6 +124,14 @@ def _show_default(param: Any) -> str:
     return "" if is_unset else f"`{param.default}`"
 
 
+def invariants_table() -> str:
+    lines = ["| invariant | what is true | looks |", "|---|---|---|"]
+    looks = {"S": "one", "E": "two"}
+    return "\n".join(
+        [*lines, *(f"| `{each.name}` | {each.says} | {looks[each.kind]} |" for each in read_invariants()), ""]
+    )
+
+
 def _app_command() -> Any:
     return typer.main.get_command(_app)
 
@@ -133,6 +142,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "command_options.md": options_reference,
     "python.md": python_reference,
     "http.md": http_reference,
+    "verify.md": invariants_table,
 }
 
 

@@ -33,13 +33,13 @@ from tests.chaos.promises import PROMISES
 from tests.chaos.proxy import Proxy
 from tests.chaos.server import ChaosServer
 from tests.chaos.workers import Worker, Workers
-from tests.flow_invariants import HOLD_INVARIANTS
 from tests.pooler import run_pooler
 from tests.servers import _place
 from tests.waiting import until
 from watchbill.client import operations
 from watchbill.client.client import Client
 from watchbill.postgres.embedded import Binaries
+from watchbill.verify.invariants import Part, read_invariants
 
 SHELL_QUEUE = "shell"
 NO_DATABASE = 3
@@ -182,11 +182,13 @@ class Chaos:
                 acknowledge(self.journal, job, client.run(operations.enqueue(job)).id)
 
     def _probe(self) -> None:
-        """The holds of limits fit the running jobs at every moment."""
-        for rule, query in HOLD_INVARIANTS.items():
-            with contextlib.suppress(psycopg.OperationalError):
-                if rows := self.server.sql(query):
-                    self.violations.append(f"{rule}: {rows[:3]}")
+        """What `watchbill verify` finds in any snapshot is found at no moment."""
+        for invariant in read_invariants():
+            if invariant.kind == "S":
+                query = invariant.write("watchbill", Part()).as_string()
+                with contextlib.suppress(psycopg.OperationalError):
+                    if rows := self.server.sql(query):
+                        self.violations.append(f"{invariant.says}: {rows[:3]}")
 
     # -- faults
 

@@ -63,7 +63,7 @@ def db(server: Server, shared_db: Callable[[Server], Db]) -> Iterator[Db]:
     db.wipe()
     yield db
     db.rest()
-    db.assert_sound()
+    db.assert_sound(is_planted=True)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def own_db(schema_database: str) -> Iterator[Db]:
     db = Db(schema_database)
     try:
         yield db
-        db.assert_sound()
+        db.assert_sound(is_planted=True)
     finally:
         db.close()
 

@@ -65,6 +65,7 @@ _COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Set up and keep": {
         "db": ("db:app", "Create, upgrade and inspect the schema."),
         "doctor": ("doctor:doctor", "Find problems and show how to fix them."),
+        "verify": ("verify:verify", "Check that the tables do not contradict each other, while nodes work."),
         "keys": ("keys:app", "Make and revoke API keys and logins for the dashboard."),
         "retention": ("retention:app", "Remove finished jobs, attempts, audit rows, nodes and keys that are too old."),
         "version": ("doctor:version", "Show the versions of Watchbill, Python and psycopg."),
