@@ -1,4 +1,4 @@
-"""One dashboard and one browser for all tests here: Debian's chromium, driven by Playwright.
+"""One dashboard and one browser for the tests of a module: Debian's chromium, driven by Playwright.
 
 Without chromium these tests are skipped, and the last lines of the output say how many. CI must have it.
 """
@@ -49,7 +49,7 @@ class Site:
     dashboard: Dashboard
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # the tests of a module share what they do to the story
 def site(request: pytest.FixtureRequest, start_server: Callable[..., Server]) -> Iterator[Site]:
     from tests.conftest import BINARIES
 
