@@ -12,7 +12,8 @@ const OFF = "watchbill single keys off";
 let goes = 0;
 
 const isTyping = (element) => element?.closest?.('input:not([type="checkbox"], [type="radio"]), textarea, select, [contenteditable]');
-const rows = () => [...document.querySelectorAll("main tbody tr:not(.sub), main .list > li")].filter((row) => row.querySelector("a") && row.offsetParent);
+const isShown = (element) => element.checkVisibility?.() ?? Boolean(element.offsetParent); // not in a closed menu
+const rows = () => [...document.querySelectorAll("main tbody tr:not(.sub), main .list > li")].filter((row) => row.querySelector("a") && isShown(row));
 const isOff = () => localStorage.getItem(OFF) === "yes";
 
 // -- A list
@@ -83,7 +84,7 @@ function showHelp() {
 
 function listOwn() {
   const pages = [...document.querySelectorAll("#rail a")].map((link) => ({ kind: "page", label: link.title, act: () => link.click() }));
-  const actions = [...document.querySelectorAll("main button:not([disabled]), main a.btn")].filter((each) => each.offsetParent)
+  const actions = [...document.querySelectorAll("main button:not([disabled]), main a.btn")].filter(isShown)
     .map((each) => ({ kind: "action", label: each.textContent.trim(), act: () => { each.scrollIntoView({ block: "center" }); each.focus(); } }));
   return [...pages, ...actions.filter((each) => each.label)];
 }
