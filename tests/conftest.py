@@ -44,6 +44,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The versions that the tests ran on, where they are seen at the end of a long output."""
     ran = [report.nodeid for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
     terminalreporter.write_line(f"Ran on Python {platform.python_version()} ({sys.executable})")
+    skipped = sum("tests/browser/" in report.nodeid for report in terminalreporter.getreports("skipped"))
+    if skipped:
+        terminalreporter.write_line(f"Skipped {skipped} tests in a browser: there is no chromium")
     for binaries in BINARIES:
         count = sum(bool(re.search(rf"[\[-]{_server_name(binaries)}[]-]", nodeid)) for nodeid in ran)
         terminalreporter.write_line(f"Ran on {binaries}: {count} tests")
