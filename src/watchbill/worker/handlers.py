@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("watchbill.worker")
 
-NOT_STARTED_DELAY_SECONDS = 2.0
-
 R = TypeVar("R")
 
 Kind = Literal["async", "thread", "process"]
@@ -46,9 +44,10 @@ class BadResult(ValueError):
 
 class NotStarted(Exception):
     """The handler was not called, because no thread or no connection was available for it; or what it has done was
-    rolled back, because another transaction keeps its job locked. Its next try comes `delay` seconds later."""
+    rolled back, because another transaction keeps its job locked. Its next try comes `delay` seconds later, or
+    after the usual delay if that is None."""
 
-    def __init__(self, reason: str, *, delay: float = NOT_STARTED_DELAY_SECONDS) -> None:
+    def __init__(self, reason: str, *, delay: float | None = None) -> None:
         super().__init__(reason)
         self.delay = delay
 

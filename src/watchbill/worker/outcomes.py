@@ -29,6 +29,7 @@ jobs_logger = logging.getLogger("watchbill.jobs")
 
 MESSAGE_LIMIT = 2_000  # characters of an error message that are stored; the rest is cut off
 TRACEBACK_LIMIT = 16_000  # characters of a traceback that are stored: its end
+NOT_STARTED_DELAY_SECONDS = 2.0
 STOPPED_MESSAGE = "the node stopped while the job ran, and the job has one attempt only"
 _PACKAGE = str(Path(__file__).parents[1])
 # Not retried, because another attempt would end the same.
@@ -78,7 +79,8 @@ def _choose_outcome_of_error(retry: Retry, error: BaseException) -> Outcome:
         case Snooze():
             return Outcome("snoozed", delay=delay_seconds(error.delay))
         case NotStarted():  # a snooze, because it must not cost an attempt
-            return Outcome("snoozed", delay=error.delay, error=describe_error(error, "retryable"))
+            delay = NOT_STARTED_DELAY_SECONDS if error.delay is None else error.delay
+            return Outcome("snoozed", delay=delay, error=describe_error(error, "retryable"))
         case RetryAfter():
             return Outcome("failed", delay=delay_seconds(error.delay), error=describe_error(error, "retryable"))
         case _:
