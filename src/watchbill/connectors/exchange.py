@@ -14,7 +14,6 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -30,6 +29,7 @@ from watchbill.connectors.guard import (
     read_redirect,
     resolve,
 )
+from watchbill.telemetry.context import may_log_secrets
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -348,16 +348,13 @@ def _make_decoder(encoding: str) -> _Plain | _Compressed:
             raise TooLarge(f"the answer is encoded as {other[:50]!r}; gzip and deflate are understood")
 
 
-_is_sending: ContextVar[bool] = ContextVar("watchbill_connector_is_sending", default=False)
-
-
 @contextmanager
 def _sending() -> Iterator[None]:
-    token = _is_sending.set(True)
+    token = may_log_secrets.set(True)
     try:
         yield
     finally:
-        _is_sending.reset(token)
+        may_log_secrets.reset(token)
 
 
 def _silence_debug_logs() -> None:
@@ -369,4 +366,4 @@ def _silence_debug_logs() -> None:
 
 
 def _is_foreign(record: logging.LogRecord) -> bool:
-    return not _is_sending.get()
+    return not may_log_secrets.get()

@@ -18,6 +18,8 @@ class JobLike(Protocol):
 
 
 current: ContextVar[JobLike | None] = ContextVar("watchbill_current_job", default=None)
+may_log_secrets: ContextVar[bool] = ContextVar("watchbill_may_log_secrets", default=False)
+"""Whether a library runs whose log lines may show a secret. They are not stored with the job."""
 
 
 def log_fields(job: JobLike) -> dict[str, object]:

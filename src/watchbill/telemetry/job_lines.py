@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from watchbill.telemetry.context import JobLike, current
+from watchbill.telemetry.context import JobLike, current, may_log_secrets
 from watchbill.telemetry.printable import printable
 
 MAX_LINES = 200
@@ -90,7 +90,7 @@ def _make_factory(inner: Any) -> Any:
     def make_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record: logging.LogRecord = inner(*args, **kwargs)
         run = current.get()
-        if run is not None:
+        if run is not None and not may_log_secrets.get():  # here no filter of the logger has seen the record yet
             _keep(run, record)
         return record
 
