@@ -138,10 +138,10 @@ def enqueue(
     arguments = read_json_object(payload)
     producer, reference = _find_producer(ctx.obj, type)
     try:
-        with producer.client.connection():  # a person does not wait for a server that does not answer
-            pass
         if type in producer.tasks:
             producer.tasks[type].check(arguments)
+        with producer.client.connection():  # a person does not wait for a server that does not answer
+            pass
         if not unchecked:
             check_names(producer, reference, type, queue or _find_queue(producer, type))
         job = producer.enqueue(type, arguments, **chosen)
