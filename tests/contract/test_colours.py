@@ -49,7 +49,7 @@ _QUIET = {
         "find_hint",
         "handler",
     },
-    Job: set[str](),
+    Job: {"decode_result"},
     Lock: set[str](),
     Jobs: set[str](),
     Queues: set[str](),

@@ -71,6 +71,7 @@ def own_db(schema_database: str) -> Iterator[Db]:
     db = Db(schema_database)
     try:
         yield db
+        db.rest()  # what a failed test has left locked would block the next line, which no time-out ends then
         db.assert_sound(is_planted=True)
     finally:
         db.close()

@@ -117,7 +117,7 @@ class Model:
             for job in paused:
                 job.wait = "paused"
             rest = [job for job in picked if job not in paused]
-            if rest or not picked:
+            if rest or not picked or not free:  # without a free slot no other round
                 return rest[:max]
         return []
 

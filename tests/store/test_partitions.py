@@ -9,7 +9,7 @@ import pytest
 from tests.store.harness import Db, End
 from watchbill.postgres.migrate import Source, apply_functions
 
-PARENTS = ("finished_succeeded", "finished_otherwise", "attempts")
+PARENTS = ("finished_succeeded", "finished_otherwise", "attempts", "job_logs")
 BOUNDS = """
     SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) AS bounds FROM pg_class c
     WHERE c.relnamespace = 'watchbill'::regnamespace AND c.relispartition AND c.relkind = 'r' ORDER BY 1"""
@@ -42,11 +42,11 @@ def test_a_migrated_schema_has_partitions_for_today_and_a_week(own_db: Db) -> No
 
 
 def test_make_partitions_creates_each_partition_once(own_db: Db) -> None:
-    assert own_db.value("make_partitions", days=2) == 9
+    assert own_db.value("make_partitions", days=2) == 12
     assert own_db.value("make_partitions", days=2) == 0
-    assert own_db.value("make_partitions", days=3) == 3
+    assert own_db.value("make_partitions", days=3) == 4
     own_db.tick(86400)
-    assert own_db.value("make_partitions", days=3) == 3
+    assert own_db.value("make_partitions", days=3) == 4
     assert (
         bounds(own_db)["attempts_20310314"]
         == "FOR VALUES FROM ('2031-03-14 00:00:00+00') TO ('2031-03-15 00:00:00+00')"
@@ -88,7 +88,7 @@ def test_make_partitions_skips_a_day_with_rows_in_the_default(own_db: Db) -> Non
     """All nodes were down for a fortnight, and the first settles came before the first chore."""
     finish(own_db, "a", "succeeded", own_db.now)
     finish(own_db, "b", "failed", own_db.now)
-    assert own_db.value("make_partitions", days=2) == 6
+    assert own_db.value("make_partitions", days=2) == 9
     names = set(bounds(own_db))
     assert "attempts_20310315" in names
     assert "attempts_20310314" not in names
@@ -100,7 +100,7 @@ def test_make_partitions_skips_a_day_with_rows_in_the_default(own_db: Db) -> Non
 def test_concurrent_make_partitions_create_each_partition_once(own_db: Db) -> None:
     one, other = own_db.session(), own_db.session()
     one.begin()
-    assert one.value("make_partitions", days=1) == 6
+    assert one.value("make_partitions", days=1) == 8
     waiting = other.start("make_partitions", days=1).blocked()
     one.commit()
     assert waiting.value() == 0
@@ -156,7 +156,7 @@ def test_new_partition_has_the_same_indexes_and_constraints(own_db: Db) -> None:
         SELECT c.relname, (SELECT count(*) FROM pg_index i WHERE i.indrelid = c.oid) AS indexes,
           (SELECT count(*) FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype = 'c') AS checks,
           (SELECT count(*) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnotnull AND a.attnum > 0) AS required
-        FROM pg_class c WHERE c.relname ~ '^(finished_succeeded|finished_otherwise|attempts)_(20310314|default)$'""")
+        FROM pg_class c WHERE c.relname ~ '^(finished_succeeded|finished_otherwise|attempts|job_logs)_(20310314|default)$'""")
     shapes = {row.relname: tuple(row)[1:] for row in counts}
     for parent in PARENTS:
         assert shapes[f"{parent}_20310314"] == shapes[f"{parent}_default"]
