@@ -156,7 +156,9 @@ def test_new_partition_has_the_same_indexes_and_constraints(own_db: Db) -> None:
         SELECT c.relname, (SELECT count(*) FROM pg_index i WHERE i.indrelid = c.oid) AS indexes,
           (SELECT count(*) FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype = 'c') AS checks,
           (SELECT count(*) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnotnull AND a.attnum > 0) AS required
-        FROM pg_class c WHERE c.relname ~ '^(finished_succeeded|finished_otherwise|attempts|job_logs)_(20310314|default)$'""")
+        FROM pg_class c
+        WHERE c.relname ~ '^(finished_succeeded|finished_otherwise|attempts|job_logs)_(20310314|default)$'
+    """)
     shapes = {row.relname: tuple(row)[1:] for row in counts}
     for parent in PARENTS:
         assert shapes[f"{parent}_20310314"] == shapes[f"{parent}_default"]
