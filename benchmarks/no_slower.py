@@ -83,12 +83,9 @@ if __name__ == "__main__":  # each line is a command and a number of jobs
         print("done", flush=True)
 """
 
-_COUNTS = """
-    SELECT coalesce(sum((t.n_tup_ins + t.n_tup_upd - t.n_tup_hot_upd) * i.indexes), 0)::bigint,
-      (SELECT d.xact_commit FROM pg_stat_database d WHERE d.datname = current_database())
-    FROM pg_stat_user_tables t
-    CROSS JOIN LATERAL (SELECT count(*) AS indexes FROM pg_index x WHERE x.indrelid = t.relid) i
-    WHERE t.schemaname = 'watchbill'"""
+_TRANSACTIONS = "SELECT d.xact_commit FROM pg_stat_database d WHERE d.datname = current_database()"
+_POSITION = "SELECT pg_current_wal_insert_lsn()::text"
+_NEW_ENTRIES = ("INSERT_LEAF", "INSERT_POST", "SPLIT_L", "SPLIT_R")  # records of the WAL that add an entry to a B-tree
 
 NO_JOBS = "SELECT NOT EXISTS (SELECT FROM watchbill.jobs)"
 
@@ -190,11 +187,36 @@ class Counter:
         return int(position)
 
 
-def read_counts(side: Side) -> tuple[int, int]:
-    """Entries written to indexes, and transactions. Sessions report them when they end."""
+def read_transactions(side: Side) -> int:
+    """Sessions report them when they end."""
     with psycopg.connect(side.url, autocommit=True) as connection:
-        ((entries, transactions),) = connection.execute(_COUNTS).fetchall()
-        return int(entries), int(transactions)
+        ((transactions,),) = connection.execute(_TRANSACTIONS).fetchall()
+        return int(transactions)
+
+
+class IndexWatch:
+    """Counts what is written to indexes, from the WAL: a partial index has an entry for some rows only."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        server.execute(sql.SQL("ALTER SYSTEM SET wal_keep_size = '4GB'").format())
+        server.execute(sql.SQL("SELECT pg_reload_conf()").format())
+        self._connection = psycopg.connect(server.url(), autocommit=True)
+        self._connection.execute("SET synchronous_commit = on")  # so that a commit writes the WAL to its file
+        self._folder = str(self._connection.execute("SHOW data_directory").fetchall()[0][0]) + "/pg_wal"
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def position(self) -> str:
+        self._connection.execute("SELECT pg_logical_emit_message(true, 'no_slower', 'here')")
+        return str(self._connection.execute(_POSITION).fetchall()[0][0])
+
+    def count_entries_since(self, start: str) -> int:
+        program = str(self._server.binaries.directory / "pg_waldump")
+        words = ["--path", self._folder, "--start", start, "--end", self.position(), "--rmgr", "Btree"]
+        done = subprocess.run([program, *words], check=True, capture_output=True, text=True)
+        return sum(any(f"desc: {name} " in line for name in _NEW_ENTRIES) for line in done.stdout.splitlines())
 
 
 Slice = Callable[[int], None]  # gets the number of the slice
@@ -326,11 +348,11 @@ def record(side: Side, jobs: int, server: float, client: float = 0) -> None:
     side.figures.server_cpu.append(server / jobs * 1e6)
 
 
-def compare(path: str, sides: list[Side], slices: int, jobs: int) -> tuple[Figures, Figures]:
+def compare(path: str, sides: list[Side], slices: int, jobs: int, indexes: IndexWatch) -> tuple[Figures, Figures]:
     """Runs slices of both sides in turns; each side is the first one in every second pair."""
     for side in sides:
         prepare(side, path)
-    before = {side.name: read_counts(side) for side in sides}
+    before = {side.name: read_transactions(side) for side in sides}
     with ExitStack() as stack:
         run = {side.name: stack.enter_context(PATHS[path](side, jobs)) for side in sides}
         for side in sides:
@@ -338,10 +360,11 @@ def compare(path: str, sides: list[Side], slices: int, jobs: int) -> tuple[Figur
             side.figures = Figures()
         for number in range(1, slices + 1):
             for side in sides if number % 2 else reversed(sides):
+                start = indexes.position()
                 run[side.name](number)
+                side.figures.index_entries += indexes.count_entries_since(start)
     for side in sides:
-        then, now = before[side.name], read_counts(side)
-        side.figures.index_entries, side.figures.transactions = now[0] - then[0], now[1] - then[1]
+        side.figures.transactions = read_transactions(side) - before[side.name]
     base, head = (side.figures for side in sides)
     return base, head
 
@@ -410,6 +433,7 @@ def main() -> None:
         parser.error(f"unknown path {', '.join(sorted(unknown))}; choose from {', '.join(PATHS)}")
     paths = options.paths or (PATHS_WITH_ROLES if options.row_security else PATHS)
     server = Server.start(find_servers()[0])
+    indexes = IndexWatch(server)
     all_good = True
     try:
         with tempfile.TemporaryDirectory() as folder, check_out(options.commit, Path(folder, "base")) as tree:
@@ -423,10 +447,11 @@ def main() -> None:
             )
             for path in paths:
                 jobs = options.jobs or JOBS.get(path, 20_000)
-                line, good = describe(path, *compare(path, sides, options.slices, jobs))
+                line, good = describe(path, *compare(path, sides, options.slices, jobs, indexes))
                 print(line, flush=True)
                 all_good = all_good and good
     finally:
+        indexes.close()
         server.stop()
     sys.exit(not all_good)
 
