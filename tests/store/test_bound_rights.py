@@ -171,6 +171,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "save_step": ("'%(running)s', %(fence)s, 'new'",),
     "rewind": ("'%(asleep)s', 'nap'", "'%(done)s', 'nap'"),
     "await_jobs": ("'%(running)s', %(fence)s, 'wait', 9, '{%(waiting)s}'",),
+    "restart": ("'%(running)s', %(fence)s, '{}'",),
     "collect_jobs": ("'%(running)s', %(fence)s, 'nap', 9",),
     "receive": ("'%(running)s', %(fence)s, 'answer', 9, '{approval}'",),
     "signal": ("'%(running)s', 'approval'", "'%(asleep)s', 'approval'", "'%(done)s', 'approval'"),

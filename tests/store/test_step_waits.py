@@ -126,3 +126,42 @@ def test_waits_are_deleted_with_the_steps_of_the_job(db: Db) -> None:
     db.change("DELETE FROM {schema}.finished_jobs")
     db.value("sweep_steps")
     assert (db.count("steps"), db.count("step_waits")) == (0, 0)
+
+
+def test_jobs_of_a_running_job_are_canceled_when_it_ends_as_canceled(db: Db) -> None:
+    epoch, job = claimed(db)
+    child = db.enqueue()
+    await_jobs(db, job, child)
+    db.value("cancel", id=job.id)
+    db.expect(child, state="queued")
+    db.settle(epoch, End(job, "canceled"))
+    assert db.states(job.id, child) == ["canceled", "canceled"]
+
+
+def test_a_job_that_an_operator_retries_is_awaited_again(db: Db) -> None:
+    epoch, job = claimed(db)
+    first, last = db.enqueue(), db.enqueue()
+    await_jobs(db, job, first, last)
+    db.settle(epoch, End(job, "suspended"))
+    rows = {row.id: row for row in db.claim(epoch, 10)}
+    db.settle(epoch, End(rows[first], "failed", error={"kind": "permanent"}))
+    assert db.value("reschedule", id=first) == "dead"
+    db.settle(epoch, End(rows[last]))
+    db.call("unblock")
+    db.expect(job.id, state="suspended")
+    end(db, epoch, first, result=1)
+    db.call("unblock")
+    again = db.claim_one(epoch)
+    assert collect(db, again) == ("done", [1, "succeeded"])
+
+
+def test_a_retry_between_the_wake_up_and_the_next_run_is_awaited_too(db: Db) -> None:
+    epoch, job = claimed(db)
+    other = db.enqueue()
+    await_jobs(db, job, other)
+    db.settle(epoch, End(job, "suspended"))
+    end(db, epoch, other, "failed", error={"kind": "permanent"})
+    db.call("unblock")
+    assert db.value("reschedule", id=other) == "dead"
+    (again,) = [row for row in db.claim(epoch, 10) if row.id == job.id]
+    assert collect(db, again) == ("waiting", None)

@@ -233,6 +233,7 @@ CALLS = {
     "save_step": "watchbill.save_step(%(id)s, %(fence)s, 'new')",
     "rewind": "watchbill.rewind(%(id)s, 'step')",
     "await_jobs": "watchbill.await_jobs(%(id)s, %(fence)s, 'wait', 9, ARRAY[%(other)s])",
+    "restart": "watchbill.restart(%(id)s, %(fence)s, '{}')",
     "collect_jobs": "watchbill.collect_jobs(%(id)s, %(fence)s, 'step', 9)",
     "receive": "watchbill.receive(%(id)s, %(fence)s, 'answer', 9, '{approval}')",
     "watch": "watchbill.watch(%(id)s)",

@@ -283,7 +283,7 @@ async def test_a_sleep_in_a_task_of_its_own_is_refused(bench: Workbench) -> None
 
     job = await stray.aenqueue()
     await bench.work_off()
-    with pytest.raises(JobFailed, match="WaitOutsideHandler"):
+    with pytest.raises(JobFailed, match="WaitOutsideBranch"):
         await job.aresult(timeout=60)
 
 

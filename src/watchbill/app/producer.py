@@ -331,6 +331,7 @@ class JobProducer:
             transactional=task.transactional,
             has_steps=task.has_steps,
             max_result=runtime.settings.max_result,
+            encode_payload=partial(task.encode_payload, runtime.settings.max_payload),
             reference=f"{task.function.__module__}:{task.function.__qualname__}",
             make_reading_handler=runtime.large_payloads.make_reading_handler,
             fetch_payload=runtime.large_payloads.fetch_reference,

@@ -220,6 +220,7 @@ class Registry:
         version: int = ...,
         aliases: Sequence[str] = ...,
         once: bool = ...,
+        undo: Callable[..., Any] | None = ...,
     ) -> Callable[[Callable[P, S]], Step[P, S]]: ...
     def step(
         self,
@@ -231,13 +232,15 @@ class Registry:
         version: int = 1,
         aliases: Sequence[str] = (),
         once: bool = False,
+        undo: Callable[..., Any] | None = None,
     ) -> Any:
         """Gives a function options for the steps that run it. A plain call runs the function."""
         from watchbill.worker.step_options import Step, make_options
 
         options = make_options(
-            name=name, retry=retry, timeout=timeout, raises=raises, version=version, aliases=aliases, once=once
-        )
+            name=name, retry=retry, timeout=timeout, raises=raises, version=version, aliases=aliases, once=once,
+            undo=undo,
+        )  # fmt: skip
         if function:
             return Step(function[0], options)
         return lambda function: Step(function, options)

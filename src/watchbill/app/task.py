@@ -323,6 +323,16 @@ class Task(Generic[P, R]):
         """Makes the handler with which a worker runs this task. Without `dependencies` those of the App are used."""
         return self.producer.make_handler(self, dependencies)
 
+    def encode_payload(self, limit: int, payload: dict[str, Any]) -> bytes:
+        """The payload with which a job begins anew."""
+        raw = self.check(payload)
+        if len(raw) > limit:
+            raise InvalidPayload(
+                f"{self.type}: the payload has {len(raw):,} bytes, the limit is {limit:,} (max_payload); "
+                "send a reference"
+            )
+        return raw
+
     def check(self, payload: dict[str, Any]) -> bytes:
         return self._signature.check(payload, self._key_parameters)
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from watchbill.errors import WatchbillError
 
-StepKind = Literal["run", "sleep", "value", "signal", "jobs"]
+StepKind = Literal["run", "sleep", "value", "signal", "jobs", "undo", "published"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class StepRecord:
     """A stored step of a job."""
 
     name: str
-    kind: str  # run, sleep, value, signal or jobs
+    kind: str  # run, sleep, value, signal, jobs, undo or published
     state: str  # done, failed, raised, timed_out, waiting, retrying or begun
     run: int  # which run of the job has stored it
     tries: int
@@ -83,8 +83,8 @@ class StepNotStored(StepError):
     """The result of a step cannot be stored."""
 
 
-class WaitOutsideHandler(StepError):
-    """A wait was called in another asyncio task than the handler itself."""
+class WaitOutsideBranch(StepError):
+    """A wait was called in an asyncio task that is neither the handler nor a branch of `steps.gather`."""
 
 
 class SignalTimeout(StepError):
@@ -112,9 +112,17 @@ class SuspensionSwallowed(StepError):
 
 
 class Unwind(BaseException):
-    """A step raises this to leave the handler: the job sleeps, its node ends, or the node has lost the job. It is not
-    an Exception, so that `except Exception` does not catch it. `outcome` is how the run ends."""
+    """A step raises this to leave the handler: the job sleeps, its node ends, the node has lost the job, or the job
+    undoes its steps. It is not an Exception, so that `except Exception` does not catch it. `outcome` is how the run
+    ends; `waits` are the names of the steps in which a suspended job waits, None: all that are open."""
 
-    def __init__(self, outcome: Literal["suspended", "released"], why: str) -> None:
+    def __init__(
+        self,
+        outcome: Literal["suspended", "released", "undone"],
+        why: str,
+        *,
+        waits: tuple[str, ...] | None = None,
+        error: dict[str, Any] | None = None,
+    ) -> None:
         super().__init__(why)
-        self.outcome = outcome
+        self.outcome, self.waits, self.error = outcome, waits, error

@@ -43,7 +43,7 @@ from watchbill.worker.handlers import BadPayload, BadResult, Handlers
 from watchbill.worker.notifications import Listener, Wakeups
 from watchbill.worker.outcomes import OutcomeReporter
 from watchbill.worker.run import Claimed, Outcome, Run
-from watchbill.worker.steps import StepRunner
+from watchbill.worker.step_runner import StepRunner
 from watchbill.worker.threads import Finish, Threads
 from watchbill.worker.transactions import Transactions
 from watchbill.worker.worker import Worker

@@ -19,7 +19,7 @@ from watchbill.worker.batch_run import BatchRun
 from watchbill.worker.handlers import STORED
 from watchbill.worker.outcomes import choose_outcome
 from watchbill.worker.run import Run
-from watchbill.worker.steps import StepRunner
+from watchbill.worker.step_runner import StepRunner
 from watchbill.worker.transactions import Transactions
 
 

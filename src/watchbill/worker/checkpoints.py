@@ -40,6 +40,7 @@ class StoredStep(NamedTuple):
     remaining: float | None  # seconds until the wake time
     result: bytes | None
     error: bytes | None
+    has_undo: bool = False
 
     @property
     def ended(self) -> bool:
@@ -62,6 +63,7 @@ class NewStep(NamedTuple):
     wake_at: int | None = None  # microseconds since 2000
     result: bytes | None = None
     error: bytes | None = None
+    has_undo: bool = False
 
     @property
     def size(self) -> int:
@@ -133,6 +135,14 @@ class Checkpointer:
             raise StepNotStored(f"Step {step}: the database has refused it: {error.message}") from error
         return state, None if raw is None else raw[1:]
 
+    async def restart(self, claimed: Claimed, payload: bytes) -> bool:
+        """Gives the job another payload, and deletes its steps. Returns False if another node has the job."""
+        try:
+            ((done,),) = await self._execute("restart_job", (UUID(bytes=claimed.id), claimed.fence, payload.decode()))
+        except Refused as error:
+            raise StepNotStored(f"steps.restart(): the database has refused it: {error.message}") from error
+        return bool(done)
+
     async def load(self, claimed: Claimed) -> list[StoredStep]:
         """Returns the steps that earlier runs of the job have stored."""
         answer = self._loads.get(claimed.id)
@@ -170,7 +180,7 @@ class Checkpointer:
         rows = await self._execute("load_steps", (uuids(list(wanted)),))
         found: dict[bytes, list[StoredStep]] = defaultdict(list)
         for job_id, *row in rows:
-            found[job_id].append(StoredStep(*row[:8], *(None if raw is None else raw[1:] for raw in row[8:])))
+            found[job_id].append(_read_step(row))
         for job_id, answer in wanted.items():
             if not answer.done():
                 answer.set_result(found[job_id])
@@ -212,6 +222,12 @@ class Checkpointer:
             await asyncio.wait([self._sender])
 
 
+def _read_step(row: list[Any]) -> StoredStep:
+    *others, result, error, has_undo = row
+    values = [None if raw is None else raw[1:] for raw in (result, error)]
+    return StoredStep._make([*others, *values, has_undo])
+
+
 def _make_params(steps: Sequence[NewStep]) -> tuple[Any, ...]:
     now = time.monotonic()
     return (
@@ -229,4 +245,5 @@ def _make_params(steps: Sequence[NewStep]) -> tuple[Any, ...]:
         times([step.wake_at for step in steps]),
         jsonbs([step.result for step in steps]),
         jsonbs([step.error for step in steps]),
+        [step.has_undo for step in steps] if any(step.has_undo for step in steps) else None,
     )

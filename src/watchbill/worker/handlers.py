@@ -76,6 +76,7 @@ class Handler:
     closes_connection: bool = False  # the connection of a transactional task is closed after one job
     has_steps: bool = False  # the first argument is a Steps or an AsyncSteps
     max_result: int = 0  # bytes of the result of a step
+    encode_payload: Callable[[dict[str, Any]], bytes] | None = None  # for steps.restart()
     reference: str = ""  # module:name, where a child process finds the task
     app: OperationRunner | None = None  # for calls of current_job() that read the database
     # Makes a handler that first reads the payload from the payload store, for a job whose payload is there.

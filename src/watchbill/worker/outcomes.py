@@ -57,7 +57,7 @@ def choose_stopped_outcome(run: Run, error: dict[str, Any]) -> Outcome:
         name = {"type": "TimeoutError", "module": "builtins"}  # replaces the error that stopped the handler
         timed_out = error | name | {"kind": "timed_out", "message": f"timed out after {run.timeout:g} s"}
         return Outcome("timed_out", error=_mark_refused(timed_out, run.handler.retry.explain_refusal(TimeoutError())))
-    if run.stopping == "released" and run.max_attempts == 1:
+    if run.stopping == "released" and run.max_attempts == 1 and not run.is_undoing:
         return Outcome("failed", error=error | {"kind": "permanent", "message": STOPPED_MESSAGE})
     assert run.stopping is not None
     return Outcome(run.stopping)  # without a message: the database has stored who canceled the job, and why
@@ -75,7 +75,8 @@ def _choose_skipped_outcome(run: Run, skip: Skip) -> Outcome:
 def _choose_outcome_of_error(retry: Retry, error: BaseException) -> Outcome:
     match error:
         case Unwind():
-            return Outcome(error.outcome)
+            waits = None if error.waits is None else orjson.dumps(error.waits)
+            return Outcome(error.outcome, error=error.error, result=waits)
         case Snooze():
             return Outcome("snoozed", delay=delay_seconds(error.delay))
         case NotStarted():  # a snooze, because it must not cost an attempt
@@ -161,7 +162,7 @@ class OutcomeReporter:
         emit, what = self._events.emit, {"job": run, "outcome": outcome.name}
         if state == "succeeded":
             self._report_completed(run, outcome.name, outcome.result)
-        elif outcome.name in ("failed", "timed_out"):
+        elif outcome.name in ("failed", "timed_out", "undone"):
             is_dead = state == "dead"
             _log_failure(run, outcome.error or {}, is_dead=is_dead)
             emit("job_failed", **what, error=outcome.error, final=is_dead)

@@ -72,10 +72,11 @@ class Claimed(NamedTuple):
 class Outcome:
     """How a run ended, if it did not simply succeed."""
 
-    name: str  # skipped, failed, timed_out, snoozed, canceled, released, suspended or unsupported
+    name: str  # skipped, failed, timed_out, snoozed, canceled, released, suspended, undone or unsupported
     delay: float | None = None  # seconds until the next run
     error: dict[str, Any] | None = None
-    result: bytes | None = None  # what a handler gave with `Skip`; a success has its result in the run
+    # What a handler gave with `Skip`, or the steps in which it is suspended; a success has its result in the run.
+    result: bytes | None = None
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -96,6 +97,7 @@ class Run:
     log: LogTail | None = None  # the last lines that the handler has logged; None if it has logged nothing
     watch: float = 0.0  # until when somebody looks at the job, on the monotonic clock
     shown_lines: int = 0  # how many lines of `log` were shown to those who look
+    is_undoing: bool = False  # the run undoes what the steps of earlier ones have done
     raised: BaseException | None = None  # the exception that ended the handler, unless it ran in a child process
 
     @property

@@ -34,7 +34,7 @@ from watchbill.worker.job_logs import JobLogs
 from watchbill.worker.notifications import Wakeups, wait_for
 from watchbill.worker.run import Claimed, Outcome, Run
 from watchbill.worker.settling import Settler
-from watchbill.worker.steps import StepRunner
+from watchbill.worker.step_runner import StepRunner
 from watchbill.worker.transactions import Transactions
 
 logger = logging.getLogger("watchbill.worker")

@@ -15,6 +15,9 @@ from watchbill.worker.step_options import StepOptions
 
 EPOCH_2000 = datetime(2000, 1, 1, tzinfo=UTC)
 LONGEST_NAME = 200  # characters of a name, and of a key
+# Of these no step of a handler has the name, because they have a slash at the end.
+UNDOING = "undo/"
+PUBLISHED = "published/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ class Call:
     name: str
     kind: StepKind
     number: int  # in the order of the calls of this run
+    prefix: str = ""  # of the branch that calls it
     options: StepOptions = StepOptions()  # noqa: RUF009  (frozen)
     aliases: tuple[str, ...] = ()  # names under which an earlier version of the code may have stored it
     digest: int | None = None
@@ -41,6 +45,14 @@ class Call:
 
     def run_function(self, *connection: Any) -> Any:
         return self.target(*connection, *self.args, **self.kwargs or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """What undoes a step: the function, and the result of the step."""
+
+    function: Callable[..., Any]
+    result: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 
 from watchbill.model.steps import StepFailed
-from watchbill.worker.step_calls import Ask, Call, InvokeInTransaction, Program, WaitForSteps
+from watchbill.worker.step_calls import Ask, Call, InvokeInTransaction, Program
 
 if TYPE_CHECKING:
     from watchbill.worker.step_session import Session
@@ -70,7 +70,7 @@ def run_jobs(session: Session, call: Call) -> Program:
     """Enqueues jobs and waits for them, without a slot. Returns how each has ended."""
     stored = session.find(call)
     if stored is None:
-        yield from session.store_failures(call)
+        yield from session.store_pending(call)
         answer = yield InvokeInTransaction(call, session.make_step(call, "waiting"))
         if answer.is_refused:
             raise session.unwind("released", "another node has the job")
@@ -87,8 +87,7 @@ def run_jobs(session: Session, call: Call) -> Program:
     if state is None:
         raise session.unwind("released", "another node has the job")
     if state == "waiting":
-        yield WaitForSteps()
-        raise session.unwind("suspended", f"step {call.name} waits for jobs")
+        yield from session.leave(call, "waits for jobs")
     endings = orjson.loads(raw or b"[]")
     for ending in endings:
         _check_success(call, ending)

@@ -29,6 +29,7 @@ class StepOptions:
     version: int = 1
     aliases: tuple[str, ...] = ()
     once: bool = False
+    undo: Callable[..., Any] | None = None  # called with the result if the job dies or is canceled
 
     def change(self, **changes: Any) -> StepOptions:
         """Returns these options with those that are not None."""
@@ -94,13 +95,14 @@ def make_options(
     version: int,
     aliases: Sequence[str],
     once: bool,
+    undo: Callable[..., Any] | None,
 ) -> StepOptions:
     if isinstance(aliases, str) or version < 1:
         what = f"aliases={aliases!r}" if isinstance(aliases, str) else f"version={version!r}"
         raise ValueError(f"@app.step({what}) is invalid: aliases is a list of names, and version counts from 1")
     if not all(isinstance(each, type) for each in raises):
         raise TypeError(f"@app.step(raises={raises!r}) is invalid: give a list of exception classes")
-    options = StepOptions(raises=tuple(raises), version=version, aliases=tuple(aliases), once=once)
+    options = StepOptions(raises=tuple(raises), version=version, aliases=tuple(aliases), once=once, undo=undo)
     return options.change(name=name, retry=retry, timeout=timeout)
 
 

@@ -14,7 +14,7 @@ from watchbill.model.decisions import Decision, Permanent, RetryAfter
 from watchbill.model.steps import StepError, StepFailed, StepUnknown
 from watchbill.worker.handlers import NotStarted
 from watchbill.worker.outcomes import describe_error
-from watchbill.worker.step_calls import Ask, Call, Invoke, InvokeInTransaction, Program, Request, WaitForSteps
+from watchbill.worker.step_calls import Ask, Call, Invoke, InvokeInTransaction, Program, Request
 from watchbill.worker.step_options import compute_pause
 from watchbill.worker.step_values import decode_declared, decode_result, describe_declared, encode_result
 
@@ -29,16 +29,15 @@ def run_step(session: Session, call: Call) -> Program:
     call, stored = session.find_under_alias(call)
     session.begin(call, stored)
     if stored is not None and stored.ended:
-        return replay(call, stored)
+        return session.note_undo(call, replay(call, stored))
     tries = 0
     if stored is not None:
         if stored.state == "begun":
             raise StepUnknown(call.name)
         if (stored.remaining or 0) > 0:
-            yield WaitForSteps()
-            raise session.unwind("suspended", f"step {call.name} waits for its next try")
+            yield from session.leave(call, "waits for its next try")
         tries = stored.tries
-    yield from session.store_failures(call)
+    yield from session.store_pending(call)
     if call.options.once:
         yield from session.store(call, "begun")
     while True:
@@ -54,8 +53,7 @@ def run_step(session: Session, call: Call) -> Program:
         except Exception as error:  # noqa: BLE001  (whatever the user's function raises is its failure)
             pause = yield from _end_try(session, call, error, began, tries)
         if pause > LONGEST_PAUSE_SECONDS:
-            yield WaitForSteps()
-            raise session.unwind("suspended", f"step {call.name} waits for its next try")
+            yield from session.leave(call, "waits for its next try")
         yield Ask(asyncio.sleep(pause))
         session.check_may_begin()
 
@@ -65,7 +63,7 @@ def _run_plain(session: Session, call: Call, began: float, tries: int) -> Progra
     value = yield Invoke(call)
     raw = encode_result(call.function, call.name, value, session.run.handler.max_result)
     yield from session.store(call, "done", began=began, tries=tries, result=raw)
-    return decode_result(call.function, call.name, raw)
+    return session.note_undo(call, decode_result(call.function, call.name, raw))
 
 
 def _run_in_transaction(session: Session, call: Call, began: float, tries: int) -> Program:
@@ -79,9 +77,9 @@ def _run_in_transaction(session: Session, call: Call, began: float, tries: int) 
     if not answer.is_certain:
         for stored in (yield Ask(session.checkpointer.load(session.run.claimed))):
             if stored.name == call.name and stored.ended:
-                return replay(call, stored)
+                return session.note_undo(call, replay(call, stored))
         raise answer.error
-    return decode_result(call.function, call.name, answer.result)
+    return session.note_undo(call, decode_result(call.function, call.name, answer.result))
 
 
 def _end_try(

@@ -92,7 +92,7 @@ def _make_statement(
     raw = encode_result(call.target, call.name, value, run.handler.max_result)
     assert step.began is not None
     result, age = None if raw is None else raw.decode(), time.monotonic() - step.began
-    values = (job_id, run.fence, step.name, result, step.seq, step.version, step.tries, step.digest, age)
+    values = (job_id, run.fence, step.name, result, step.seq, step.version, step.tries, step.digest, age, step.has_undo)
     return (found["save_step"].encode(), values), raw
 
 

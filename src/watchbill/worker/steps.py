@@ -15,15 +15,15 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
 from watchbill.model.durations import Duration
 from watchbill.model.retry import Retry, delay_seconds
-from watchbill.model.steps import Signal, StepKind, WaitOutsideHandler
+from watchbill.model.steps import Signal, StepKind, Unwind, WaitOutsideBranch
 from watchbill.postgres.connect import AsyncConnection, Connection
-from watchbill.worker.checkpoints import Checkpointer, NewStep, StoredStep
-from watchbill.worker.run import Run
+from watchbill.worker.checkpoints import NewStep
+from watchbill.worker.step_branches import Branch, Fork, current_branch
 from watchbill.worker.step_calls import (
     Ask,
     Call,
@@ -51,12 +51,13 @@ from watchbill.worker.step_jobs import (
 from watchbill.worker.step_options import Step, StepOptions, check_timeout
 from watchbill.worker.step_run import run_step
 from watchbill.worker.step_session import Session
-from watchbill.worker.step_transactions import Answer, StepTransactions, takes_connection
+from watchbill.worker.step_transactions import Answer, takes_connection
+from watchbill.worker.step_undo import run_undos
 from watchbill.worker.step_values import compute_digest, encode_ask
-from watchbill.worker.transactions import Transactions
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class _AnySteps:
@@ -66,6 +67,22 @@ class _AnySteps:
         self._session = session
         self._given: dict[str, Any] = {}
 
+    @property
+    def version(self) -> int:
+        """The version of the task with which the job was enqueued: a handler that changes its steps can go the old way
+        for older jobs."""
+        return self._session.run.claimed.version
+
+    def publish(self, **values: Any) -> None:
+        """Shows values with the steps of the job, to those who look at it. They are stored before the next step; each
+        name keeps its last value."""
+        self._session.publish(values)
+
+    @property
+    def _prefix(self) -> str:
+        """How the names of steps begin in the branch that goes on here."""
+        return ""
+
     def using(
         self,
         *,
@@ -74,28 +91,30 @@ class _AnySteps:
         retry: int | Retry | None = None,
         timeout: Duration | None = None,
         once: bool | None = None,
+        undo: Callable[..., Any] | None = None,
     ) -> Self:
         """The same steps with options for one of them. `name` replaces the name of the function. `key` tells steps of
         the same name apart: use it in a loop over data, so that neither the order nor the number of items matters.
         The others replace those of `@app.step`."""
         other = copy.copy(self)
-        other._given = {"name": name, "key": key, "retry": retry, "timeout": timeout, "once": once}  # noqa: SLF001
+        given = {"name": name, "key": key, "retry": retry, "timeout": timeout, "once": once, "undo": undo}
+        other._given = given  # noqa: SLF001
         return other
 
     def uuid(self) -> UUID:
         """An id that is the same in each run. Nothing is stored."""
-        return UUID(bytes=self._session.derive_bytes("uuid"), version=4)
+        return UUID(bytes=self._session.derive_bytes("uuid", self._prefix), version=4)
 
     def random(self) -> random.Random:
         """Random numbers that are the same in each run. Nothing is stored."""
-        return random.Random(self._session.derive_bytes("random"))  # noqa: S311
+        return random.Random(self._session.derive_bytes("random", self._prefix))  # noqa: S311
 
     def _draw_run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         step = function if isinstance(function, Step) else None
         options = (StepOptions() if step is None else step.options).change(**self._given)
         target = function if step is None else step.function
         check_timeout(target, options)
-        call = self._session.draw("run", options.name or find_function_name(target), options)
+        call = self._session.draw("run", options.name or find_function_name(target), options, self._prefix)
         return replace(
             call,
             digest=compute_digest(args, kwargs),
@@ -126,9 +145,22 @@ class _AnySteps:
         limit = None if timeout is None else delay_seconds(timeout)
         return self._session.receive(self._draw("signal", "receive"), names, encode_ask(ask), limit)
 
+    def _draw_items(
+        self, function: Callable[..., Any], items: Iterable[Any], key: Callable[[Any], str] | None
+    ) -> list[Call]:
+        """A call of the function for each item, with a key of its own."""
+        calls = []
+        for item in items:
+            steps = copy.copy(self)
+            steps._given = self._given if key is None else self._given | {"key": key(item)}  # noqa: SLF001
+            calls.append(steps._draw_run(function, (item,), {}))  # noqa: SLF001
+        return calls
+
     def _draw(self, kind: StepKind, name: str) -> Call:
         options = StepOptions().change(**self._given)
-        return self._session.draw(kind, options.name or name, options)
+        if options.undo is not None:
+            raise TypeError(f"steps.using(undo=...) belongs to steps.run(), not to {name}()")
+        return self._session.draw(kind, options.name or name, options, self._prefix)
 
 
 class AsyncSteps(_AnySteps):
@@ -136,7 +168,16 @@ class AsyncSteps(_AnySteps):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._task = asyncio.current_task()
+        self._handler = Branch(session)
+
+    @property
+    def _branch(self) -> Branch:
+        found = current_branch.get(self._handler)
+        return found if found.handler is self._session else self._handler
+
+    @property
+    def _prefix(self) -> str:
+        return self._branch.prefix
 
     @overload
     def run(  # an async def is a def too
@@ -204,13 +245,102 @@ class AsyncSteps(_AnySteps):
         """The time of the database in the first run that comes here; later runs get the same time."""
         return await self._carry_out(self._session.read_now(self._draw("value", "now")))  # type: ignore[no-any-return]
 
-    def _check_task(self) -> None:
+    @overload
+    async def map(
+        self,
+        function: Callable[[T], Awaitable[R]],
+        items: Iterable[T],
+        /,
+        *,
+        key: Callable[[T], str] | None = ...,
+        at_once: int = ...,
+    ) -> list[R]: ...
+    @overload
+    async def map(
+        self,
+        function: Callable[[T], R],
+        items: Iterable[T],
+        /,
+        *,
+        key: Callable[[T], str] | None = ...,
+        at_once: int = ...,
+    ) -> list[R]: ...
+    async def map(
+        self,
+        function: Callable[[T], Any],
+        items: Iterable[T],
+        /,
+        *,
+        key: Callable[[T], str] | None = None,
+        at_once: int = 10,
+    ) -> list[Any]:
+        """Runs the function as a step for each item, `at_once` of them side by side, and returns the results in the
+        order of the items. Give a `key`, such as `str`, so that neither the order nor the number of items matters. If
+        some fail, the others still run, and the failure of the first one is raised."""
+        if at_once < 1:
+            raise ValueError(f"steps.map(at_once={at_once!r}) is invalid: it must be at least 1")
+        places = asyncio.Semaphore(at_once)
+
+        async def run_one(call: Call) -> Any:
+            async with places:
+                return await self._carry_out(run_step(self._session, call))
+
+        calls = self._draw_items(function, items, key)
+        results = await asyncio.gather(*map(run_one, calls), return_exceptions=True)
         self._session.check()
-        if asyncio.current_task() is not self._task:
-            raise WaitOutsideHandler(
-                "A wait was called in an asyncio task of its own, which the handler would leave behind.",
-                hint="Await it in the handler itself.",
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return results
+
+    async def gather(self, *branches: Awaitable[Any]) -> list[Any]:
+        """Runs coroutines side by side that may sleep and wait, and returns their results. The job leaves the worker
+        when all of them wait. If one raises an error, it is raised here as soon as the others have ended or wait; those
+        that wait are left."""
+        branch = self._check_task()
+        call = self._session.draw("value", "gather", StepOptions(), branch.prefix)
+        fork = Fork(branch, call.name, branches)
+        results = await fork.run()
+        if fork.errors:
+            raise self._session.choose_error(call, fork.errors, others_wait=fork.has_waiting_branch)
+        return results
+
+    async def restart(self, **arguments: Any) -> NoReturn:
+        """Begins the job anew, with other arguments and without steps. It keeps its id and its unread signals. Use it
+        in a loop without end."""
+        if self._check_task() is not self._handler:
+            raise WaitOutsideBranch(
+                "steps.restart() was called in a branch of steps.gather().", hint="Call it in the handler itself."
             )
+        await self._carry_out(self._session.restart(arguments))
+        raise AssertionError("steps.restart() has returned")
+
+    async def undo(self) -> None:
+        """Undoes the steps of the job, and ends the run. The worker calls this."""
+        assert self._session.undoing is not None
+        await self._carry_out(run_undos(self._session, self._session.undoing))
+
+    def _check_task(self) -> Branch:
+        self._session.check()
+        branch = self._branch
+        if asyncio.current_task() is not branch.task:
+            raise WaitOutsideBranch(
+                "A wait was called in an asyncio task of its own, which the handler would leave behind.",
+                hint="Await it in the handler itself, or run it with steps.gather().",
+            )
+        return branch
+
+    async def _wait_to_leave(self) -> None:
+        branch, session = self._branch, self._session
+        if asyncio.current_task() is not branch.task:
+            await session.is_quiet.wait()
+            return
+        branch.wait()
+        try:
+            await session.may_leave.wait()
+        except asyncio.CancelledError:
+            branch.resume()
+            raise
 
     async def _call_in_transaction(self, call: Call, step: NewStep) -> Answer:
         session = self._session
@@ -240,7 +370,7 @@ class AsyncSteps(_AnySteps):
                         with mark_current(session.make_current_step(call)):
                             answer = await self._call_in_transaction(call, step)
                     case WaitForSteps():
-                        await session.is_quiet.wait()
+                        await self._wait_to_leave()
             except BaseException as error:  # noqa: BLE001  (the program decides about it)
                 problem = error
 
@@ -253,12 +383,23 @@ async def _call_function(call: Call) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
+class _Prefix:
+    """How the names of steps begin now. `using` copies a Steps, and all copies share this."""
+
+    prefix = ""
+
+
 class Steps(_AnySteps):
     """The first parameter of a `def` task whose work is stored step by step."""
 
     def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(session)
         self._loop = loop
+        self._branches = _Prefix()
+
+    @property
+    def _prefix(self) -> str:
+        return self._branches.prefix
 
     @overload
     def run(self, function: Callable[Concatenate[Connection, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -314,6 +455,69 @@ class Steps(_AnySteps):
         """The time of the database in the first run that comes here; later runs get the same time."""
         return self._carry_out(self._session.read_now(self._draw("value", "now")))  # type: ignore[no-any-return]
 
+    def map(
+        self,
+        function: Callable[[T], R],
+        items: Iterable[T],
+        /,
+        *,
+        key: Callable[[T], str] | None = None,
+        at_once: int = 1,
+    ) -> list[R]:
+        """Runs the function as a step for each item, and returns the results in the order of the items. A `def` runs
+        them one after the other, whatever `at_once` says. Give a `key`, such as `str`, so that neither the order nor
+        the number of items matters. If some fail, the others still run, and the failure of the first one is raised."""
+        results: list[R] = []
+        errors: list[Exception] = []
+        for call in self._draw_items(function, items, key):
+            try:
+                results.append(self._carry_out(run_step(self._session, call)))
+            except Exception as error:  # noqa: BLE001  (the first one is raised below)
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return results
+
+    def gather(self, *branches: Callable[[], Any]) -> list[Any]:
+        """Calls functions one after the other that may sleep and wait, and returns their results. One that waits does
+        not keep the next one from being called. The job leaves the worker when all have been called and some wait."""
+        session, outer = self._session, self._branches.prefix
+        call = session.draw("value", "gather", StepOptions(), outer)
+        results: list[Any] = []
+        errors: dict[int, BaseException] = {}
+        waiting: Unwind | None = None
+        for place, branch in enumerate(branches):
+            self._branches.prefix = f"{call.name}[{place}]/"
+            try:
+                results.append(branch())
+                session.check()
+            except Unwind as unwinding:
+                waiting = session.forget_wait(unwinding)
+            except Exception as error:  # noqa: BLE001  (raised below)
+                errors[place] = error
+            finally:
+                self._branches.prefix = outer
+        if errors:
+            raise session.choose_error(call, errors, others_wait=waiting is not None)
+        if waiting is not None:
+            raise session.unwind("suspended", f"branches of {call.name} wait")
+        return results
+
+    def restart(self, **arguments: Any) -> NoReturn:
+        """Begins the job anew, with other arguments and without steps. It keeps its id and its unread signals. Use it
+        in a loop without end."""
+        if self._prefix:
+            raise WaitOutsideBranch(
+                "steps.restart() was called in a branch of steps.gather().", hint="Call it in the handler itself."
+            )
+        self._carry_out(self._session.restart(arguments))
+        raise AssertionError("steps.restart() has returned")
+
+    def undo(self) -> None:
+        """Undoes the steps of the job, and ends the run. The worker calls this."""
+        assert self._session.undoing is not None
+        self._carry_out(run_undos(self._session, self._session.undoing))
+
     def _carry_out(self, program: Program) -> Any:
         session = self._session
         answer: Any = None
@@ -335,57 +539,12 @@ class Steps(_AnySteps):
                         with mark_current(session.make_current_step(call)):
                             answer = session.transactions.call(session.run, call, step)
                     case WaitForSteps():
-                        pass
+                        session.handler_waits = True
             except BaseException as error:  # noqa: BLE001  (the program decides about it)
                 problem = error
 
     def _wait(self, work: Coroutine[Any, Any, R]) -> R:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-
-class StepRunner:
-    """Calls handlers that have steps."""
-
-    def __init__(self, checkpointer: Checkpointer, transactions: Transactions, is_draining: Callable[[], bool]) -> None:
-        self._checkpointer, self._is_draining = checkpointer, is_draining
-        self._transactions = StepTransactions(transactions)
-        self._loop = asyncio.get_running_loop()
-
-    def call(self, run: Run, arguments: dict[str, Any]) -> Any:
-        stored: list[StoredStep] = []
-        if run.claimed.run > 1:
-            stored = asyncio.run_coroutine_threadsafe(self._checkpointer.load(run.claimed), self._loop).result()
-        session = self._make_session(run, stored)
-        try:
-            value = run.handler.function(Steps(session, self._loop), **arguments)
-        except BaseException as error:
-            _raise_cause(session, error)
-            raise
-        session.check_return()
-        return value
-
-    async def acall(self, run: Run, arguments: dict[str, Any]) -> Any:
-        stored = await self._checkpointer.load(run.claimed) if run.claimed.run > 1 else []
-        session = self._make_session(run, stored)
-        try:
-            value = await run.handler.function(AsyncSteps(session), **arguments)
-        except BaseException as error:
-            _raise_cause(session, error)
-            raise
-        session.check_return()
-        return value
-
-    def _make_session(self, run: Run, stored: list[StoredStep]) -> Session:
-        return Session(run, stored, self._checkpointer, self._transactions, self._is_draining)
-
-    async def close(self) -> None:
-        await self._checkpointer.close()
-
-
-def _raise_cause(session: Session, error: BaseException) -> None:
-    cause = session.find_cause(error)
-    if cause is not error:
-        raise cause from error
 
 
 def is_steps(annotation: object) -> bool:

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from watchbill.worker.attempt import attempt, fail
 from watchbill.worker.handlers import NotStarted
 from watchbill.worker.run import Run
-from watchbill.worker.steps import StepRunner
+from watchbill.worker.step_runner import StepRunner
 from watchbill.worker.transactions import Transactions
 
 logger = logging.getLogger("watchbill.worker")

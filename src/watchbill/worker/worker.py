@@ -47,7 +47,7 @@ from watchbill.worker.processes import Processes
 from watchbill.worker.settling import Settler
 from watchbill.worker.slots import Slots
 from watchbill.worker.stale_name import expire_if_dead, find_machine_id, own_instances
-from watchbill.worker.steps import StepRunner
+from watchbill.worker.step_runner import StepRunner
 from watchbill.worker.threads import Threads
 from watchbill.worker.transactions import Transactions
 

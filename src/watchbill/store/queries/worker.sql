@@ -125,20 +125,24 @@ SELECT place
 FROM {schema}.save_steps(
   %s::uuid[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::bigint[],
   %s::bigint[], %s::bigint[], ages => %s::float8[], delays => %s::interval[],
-  wake_ats => %s::timestamptz[], results => %s::jsonb[], errors => %s::jsonb[])
+  wake_ats => %s::timestamptz[], results => %s::jsonb[], errors => %s::jsonb[],
+  undos => %s::boolean[])
+
+-- name: restart_job
+SELECT {schema}.restart(%s::uuid, %s::bigint, %s::jsonb)
 
 -- name: clock_of_steps
 SELECT {schema}._clock()
 
 -- name: load_steps
-SELECT id, name, kind, state, seq, version, tries, digest, remaining, result, error
+SELECT id, name, kind, state, seq, version, tries, digest, remaining, result, error, has_undo
 FROM {schema}.load_steps(%s::uuid[])
 
 -- name: save_step
 SELECT
   {schema}.save_step(
     %s::uuid, %s::bigint, %s::text, %s::jsonb, %s::int, %s::int, %s::int, %s::bigint,
-    %s::float8)
+    %s::float8, %s::boolean)
 
 -- name: await_jobs
 SELECT

@@ -1,7 +1,8 @@
 -- Cancels a job. A waiting job ends at once. A running job gets a stop request, and ends as
 -- canceled unless it succeeds first; with `force` it ends at once, and the result of its handler is
--- rejected. Returns the new state (`running` if the job got a stop request); NULL if there is no
--- such job.
+-- rejected. A job with steps that have an undo runs again to undo them, and then ends as canceled;
+-- with `force` it does not undo them. Returns the new state (`running` if the job got a stop
+-- request); NULL if there is no such job.
 CREATE OR REPLACE FUNCTION cancel(
   id uuid,
   reason text DEFAULT NULL,
@@ -48,6 +49,7 @@ AS $$
 DECLARE
   j jobs;
   node_epoch bigint;
+  endings ending[];
 BEGIN
   ended := false;
   IF force THEN
@@ -68,26 +70,62 @@ BEGIN
   PERFORM _audit(
     'cancel', 'job ' || job_id, j.tenant, jsonb_build_object('reason', reason, 'force', force), t);
   SELECT c.epoch INTO node_epoch FROM claims c WHERE c.fence = j.fence;
+  IF force IS NOT TRUE AND _is_undoing(j.id, j.tenant) THEN
+    state := _job_state(j.fence, j.wait, j.failed, j.wait_key);
+    RETURN;
+  END IF;
   state := 'running';
   IF j.fence <> 0 THEN
     PERFORM _request_stop(job_id, reason, t);
     IF force IS NOT TRUE THEN RETURN; END IF;
   END IF;
-  PERFORM _announce_freed(e.freed)
-  FROM _finish_jobs(
-    ARRAY[ROW(
-      job_id, j.fence, 'canceled', 'canceled', NULL, NULL, NULL,
-      jsonb_build_object('kind', 'canceled', 'message', coalesce(reason, 'canceled')))::ending],
-    node_epoch, t) e;
-  PERFORM _cancel_job_at(
-    w.child, format('job %s, which waits for it in a step, was canceled', j.id), force, t)
-  FROM step_waits w
-  WHERE w.job_id = j.id
-    AND w.tenant = j.tenant
-    AND w.is_child
-    AND w.outcome IS NULL;
+  endings := ARRAY[ROW(
+    job_id, j.fence, 'canceled', 'canceled', NULL, NULL, NULL,
+    jsonb_build_object(
+      'kind', 'canceled', 'message', _describe_forced_cancel(j, reason, force)))::ending];
+  PERFORM _cancel_jobs_of_steps(endings, force, t);
+  IF force IS NOT TRUE THEN
+    endings := _begin_undos(endings, t);
+    IF (endings[1]).state <> 'canceled' THEN
+      PERFORM _make_suspended_ready(j, t);
+      state := 'queued';
+      RETURN;
+    END IF;
+  END IF;
+  PERFORM _announce_freed(e.freed) FROM _finish_jobs(endings, node_epoch, t) e;
   state := 'canceled';
   ended := true;
+END $$;
+
+-- Returns the message of a canceled job, which names the steps that `force` leaves as they are.
+CREATE OR REPLACE FUNCTION _describe_forced_cancel(j jobs, reason text, force boolean)
+RETURNS text
+LANGUAGE sql STABLE
+AS $$
+  SELECT coalesce(reason, 'canceled') || CASE
+      WHEN force AND u.names IS NOT NULL
+        THEN '; these steps were not undone: ' || array_to_string(u.names, ', ')
+      ELSE ''
+    END
+  FROM (SELECT CASE WHEN force THEN _list_open_undos(j.id, j.tenant) END AS names) u
+$$;
+
+-- Cancels the jobs for which steps of canceled jobs wait and which these steps have enqueued. The
+-- caller has locked the canceled jobs.
+CREATE OR REPLACE FUNCTION _cancel_jobs_of_steps(endings ending[], force boolean, t timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM unnest(endings) e WHERE e.state = 'canceled') THEN RETURN; END IF;
+  PERFORM _cancel_job_at(
+    w.child, format('job %s, which waits for it in a step, was canceled', w.job_id), force, t)
+  FROM unnest(endings) e
+  JOIN jobs j ON j.id = e.id AND j.fence = e.fence
+  JOIN step_waits w ON w.job_id = j.id AND w.tenant = j.tenant
+  WHERE e.state = 'canceled'
+    AND w.is_child
+    AND w.outcome IS NULL;
 END $$;
 
 -- Asks the handler of a claimed job to stop. The caller has locked the job.

@@ -61,7 +61,7 @@ BEGIN
         _started_at(t, d.age), t, d.queue, d.type, d.tenant, d.error, d.failure
       FROM d
       WHERE d.outcome IN ('skipped', 'failed', 'timed_out', 'lost')
-        OR d.outcome NOT IN ('succeeded', 'unsupported') AND d.age IS NOT NULL),
+        OR d.outcome NOT IN ('succeeded', 'unsupported', 'undone') AND d.age IS NOT NULL),
     c AS (DELETE FROM cancels c USING d WHERE c.job_id = d.id AND d.canceling),
     k AS MATERIALIZED (
       SELECT d.id, x.key
@@ -172,7 +172,7 @@ BEGIN
           WHEN e.outcome IN ('released', 'unsupported') THEN NULL
           -- The caller has locked the job. So this statement sees each write that has committed
           -- before that, and a later one waits and sees that the job is suspended.
-          WHEN e.outcome = 'suspended' THEN _find_wake_time(j.id, j.tenant, t)
+          WHEN e.outcome = 'suspended' THEN _find_wake_time(j.id, j.tenant, t, e.result)
           ELSE t + coalesce(e.delay, CASE
               WHEN e.outcome = 'snoozed' THEN interval '0'
               ELSE _backoff_seconds(p, j.attempt + 1) * interval '1 second'

@@ -22,6 +22,7 @@ AS $$
 DECLARE
   t timestamptz := _clock(now);
   j jobs;
+  endings ending[];
 BEGIN
   SELECT * INTO j FROM jobs x WHERE x.id = job_id AND x.fence <> 0 FOR UPDATE;
   released := FOUND;
@@ -34,10 +35,12 @@ BEGIN
     'released', j.run_at, t, j.queue, j.type, j.tenant,
     jsonb_build_object('kind', 'released', 'message', 'released by ' || session_user));
   IF j.canceling THEN
-    PERFORM _announce_freed(e.freed)
-    FROM _finish_jobs(
-      ARRAY[ROW(j.id, j.fence, 'released', 'canceled', NULL, NULL, NULL, NULL)::ending], NULL,
-      t) e;
+    endings := ARRAY[ROW(j.id, j.fence, 'released', 'canceled', NULL, NULL, NULL, NULL)::ending];
+    PERFORM _cancel_jobs_of_steps(endings, false, t);
+    endings := _begin_undos(endings, t);
+    ended := (endings[1]).state = 'canceled';
+    PERFORM _announce_freed(e.freed) FROM _finish_jobs(endings, NULL, t) e;
+    PERFORM _announce_freed(_requeue_jobs(endings, NULL, t));
   ELSE
     UPDATE jobs x
     SET fence = 0,

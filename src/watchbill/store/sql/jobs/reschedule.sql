@@ -132,7 +132,8 @@ END $$;
 -- Moves a finished job back into `jobs`. Raises if a job of another tenant has taken its id. For
 -- the quotas of its tenant this is a new job, unless the caller acts for all tenants. If it had
 -- succeeded, adds a row to attempts: for a finished job the success is only in finished_jobs. Such
--- a job runs from its start, and any other continues after the steps that it has stored.
+-- a job runs from its start, and so does one that has undone its steps; any other continues after
+-- the steps that it has stored. Steps of other jobs that wait for it wait again.
 CREATE OR REPLACE FUNCTION _reinsert_finished_job(f finished_jobs, run_at timestamptz, wait text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -149,7 +150,7 @@ BEGIN
       f.id, f.run, f.attempt, f.fence, f.epoch, 'succeeded', f.run_at, f.started_at, f.finished_at,
       f.queue, f.type, f.tenant);
   END IF;
-  IF f.state = 'succeeded' THEN
+  IF f.state = 'succeeded' OR _is_undoing(f.id, f.tenant) THEN
     PERFORM _delete_steps(ARRAY[f.id], ARRAY[f.tenant]);
   END IF;
   INSERT INTO jobs (
@@ -160,7 +161,8 @@ BEGIN
     f.id, f.seq, run_at, f.created_at,
     _find_requeued_lane(f.queue, f.route_key, f.lane), f.run, f.policy, f.timeout,
     f.version, f.priority, f.max_attempts, _job_class(f.max_attempts, f.limit_keys),
-    EXISTS (SELECT FROM dependencies d WHERE d.parent = f.id AND d.tenant = f.tenant),
+    EXISTS (SELECT FROM dependencies d WHERE d.parent = f.id AND d.tenant = f.tenant)
+      OR _await_again(f.id, f.tenant),
     wait, f.queue, f.type, f.tenant, f.idempotency_key, f.route_key,
     CASE
       WHEN _may_have_quota(f.tenant) THEN _quota_keys(f.limit_keys, f.tenant)
@@ -175,6 +177,26 @@ BEGIN
   IF f.schedule_id IS NOT NULL THEN
     PERFORM _reopen_slot(f.schedule_id, coalesce(f.slot, f.created_at), f.id);
   END IF;
+END $$;
+
+-- Forgets how a finished job has ended, for the steps that have not collected that yet, because it
+-- runs again. Returns whether there are any.
+CREATE OR REPLACE FUNCTION _await_again(child uuid, tenant text)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+AS $$
+#variable_conflict use_variable
+BEGIN
+  UPDATE step_waits w
+  SET outcome = NULL
+  FROM steps s
+  WHERE w.child = child
+    AND w.tenant = tenant
+    AND s.job_id = w.job_id
+    AND s.tenant = w.tenant
+    AND s.name = w.step
+    AND s.ended_at IS NULL;
+  RETURN FOUND;
 END $$;
 
 -- Makes the children of a finished job wait for it again, because it runs again. Children that were

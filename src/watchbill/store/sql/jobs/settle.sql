@@ -5,7 +5,9 @@
 --                        is dead when its attempts are spent or error.kind is 'permanent'
 --   snoozed              the job is queued again after `delays`, without using up an attempt
 --   released             the job is queued again with its old run_at, without using up an attempt
---   suspended            the job waits in a step until its wake time, without using up an attempt
+--   suspended            the job waits in a step until its wake time, without using up an attempt;
+--                        the result is a list of the names of the steps in which it waits
+--   undone               the job has undone its steps, and is dead, or canceled by error.kind
 --   unsupported          the job is queued for a node that knows its type and version
 --   canceled             the job is canceled; without a stop request it counts as failed
 -- A job with a stop request ends as canceled unless it has succeeded. `ages` are the seconds since

@@ -38,9 +38,13 @@ BEGIN
       CASE
         WHEN i.outcome = 'canceled' AND NOT j.canceling THEN 'failed'
         WHEN i.outcome = 'suspended' AND j.canceling THEN 'canceled'
+        -- All attempts are spent before the job undoes its steps.
+        WHEN i.outcome IN ('failed', 'timed_out') AND j.attempt >= j.max_attempts THEN 'undone'
         ELSE i.outcome
       END,
       CASE
+        WHEN i.outcome = 'undone' THEN
+          CASE WHEN i.error->>'kind' = 'canceled' THEN 'canceled' ELSE 'dead' END
         WHEN i.outcome IN ('succeeded', 'skipped') THEN 'succeeded'
         WHEN j.canceling THEN 'canceled'
         WHEN i.outcome IN ('failed', 'timed_out', 'canceled') THEN
@@ -52,12 +56,14 @@ BEGIN
       END,
       i.age,
       CASE WHEN i.delay < interval '0' THEN interval '0' ELSE i.delay END,
-      i.result,
+      CASE WHEN i.outcome <> 'suspended' OR NOT j.canceling THEN i.result END,
       i.error)::ending
     FROM unnest(ids, fences, outcomes, ages, delays, results, errors)
       i(id, fence, outcome, age, delay, result, error)
     JOIN jobs j ON j.id = i.id AND j.fence = i.fence AND i.fence <> 0
     FOR UPDATE OF j);
+  PERFORM _cancel_jobs_of_steps(endings, false, t);
+  endings := _begin_undos(endings, t);
   SELECT f.children, f.freed INTO children, freed
   FROM _finish_jobs(endings, epoch, t) f;
   freed := freed || _requeue_jobs(endings, epoch, t);
@@ -88,7 +94,7 @@ LANGUAGE plpgsql IMMUTABLE
 AS $$
 DECLARE
   known text[] :=
-    '{succeeded,skipped,failed,timed_out,canceled,snoozed,released,suspended,unsupported}';
+    '{succeeded,skipped,failed,timed_out,canceled,snoozed,released,suspended,undone,unsupported}';
   word text;
 BEGIN
   IF outcomes <@ known THEN RETURN; END IF;

@@ -1,7 +1,12 @@
 -- Returns when a job that waits in its steps is due: at `t` if a signal that a step waits for is
 -- unread, or if the jobs that a step waits for have ended; else at the earliest wake time of these
--- steps, but not before `t`; `infinity` if none has a wake time. The caller has locked the job.
-CREATE OR REPLACE FUNCTION _find_wake_time(job_id uuid, tenant text, t timestamptz)
+-- steps, but not before `t`; `infinity` if none has a wake time. `waits` are the names of these
+-- steps, as JSON; NULL: all that are open. A step that the code does not call any more may be open
+-- for ever, and a job that counted it would be ready again and again. The caller has locked the
+-- job.
+CREATE OR REPLACE FUNCTION _find_wake_time(
+  job_id uuid, tenant text, t timestamptz, waits jsonb DEFAULT NULL
+)
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE
 AS $$
@@ -19,7 +24,8 @@ BEGIN
     WHERE s.job_id = job_id
       AND s.tenant = tenant
       AND s.ended_at IS NULL
-      AND s.state <> 'begun');
+      AND s.state <> 'begun'
+      AND (waits IS NULL OR waits ? s.name));
 END $$;
 
 -- Says whether a signal that the step waits for is unread.

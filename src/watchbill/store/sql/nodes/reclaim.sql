@@ -129,7 +129,8 @@ BEGIN
       'lost',
       CASE
         WHEN j.canceling THEN 'canceled'
-        WHEN j.max_attempts = 1 OR j.lost >= 2 AND NOT _has_stored_step(j) THEN 'dead'
+        WHEN j.max_attempts = 1 AND NOT _is_undoing(j.id, j.tenant)
+          OR j.lost >= 2 AND NOT _has_stored_step(j) THEN 'dead'
         ELSE 'failed'
       END,
       extract(epoch FROM t - coalesce(r.started_at, c.at)),
@@ -143,6 +144,8 @@ BEGIN
     WHERE c.epoch = node_epoch
       AND (one IS NULL OR x.id = one)
     FOR UPDATE OF j SKIP LOCKED);
+  PERFORM _cancel_jobs_of_steps(endings, false, t);
+  endings := _begin_undos(endings, t);
   freed := (SELECT e.freed FROM _finish_jobs(endings, node_epoch, t) e);
   WITH u AS (
       UPDATE jobs j

@@ -43,24 +43,27 @@ BEGIN
   released := coalesce(cardinality(ids), 0);
 END $$;
 
--- Ends the jobs of these claims that have a stop request. Locks them. Returns the limit keys that
--- have a place now.
+-- Ends the jobs of these claims that have a stop request, or lets them undo their steps. Locks
+-- them. Returns the limit keys that have a place now.
 CREATE OR REPLACE FUNCTION _finish_canceled_jobs(fences bigint[], t timestamptz)
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+  endings ending[] := ARRAY(
+    SELECT ROW(j.id, j.fence, 'released', 'canceled', NULL, NULL, NULL, NULL)::ending
+    FROM claims c
+    CROSS JOIN LATERAL unnest(c.job_ids) x(id)
+    JOIN jobs j ON j.id = x.id AND j.fence = c.fence
+    WHERE c.fence = ANY (fences)
+      AND j.canceling
+    FOR UPDATE OF j SKIP LOCKED);
+  freed text[];
 BEGIN
-  RETURN (
-    SELECT e.freed
-    FROM _finish_jobs(
-      ARRAY(
-        SELECT ROW(j.id, j.fence, 'released', 'canceled', NULL, NULL, NULL, NULL)::ending
-        FROM claims c
-        CROSS JOIN LATERAL unnest(c.job_ids) x(id)
-        JOIN jobs j ON j.id = x.id AND j.fence = c.fence
-        WHERE c.fence = ANY (fences)
-          AND j.canceling
-        FOR UPDATE OF j SKIP LOCKED),
-      NULL, t) e);
+  IF cardinality(endings) = 0 THEN RETURN NULL; END IF;
+  PERFORM _cancel_jobs_of_steps(endings, false, t);
+  endings := _begin_undos(endings, t);
+  freed := (SELECT e.freed FROM _finish_jobs(endings, NULL, t) e);
+  RETURN freed || _requeue_jobs(endings, NULL, t);
 END $$;
 
 -- Deletes the claims among these whose jobs have all ended or were taken away; returns how many.

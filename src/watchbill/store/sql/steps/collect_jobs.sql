@@ -18,6 +18,7 @@ DECLARE
   t timestamptz := _clock(now);
   j jobs;
   s steps;
+  goes_on boolean;
 BEGIN
   PERFORM _check_isolation('collect_jobs');
   SELECT * INTO j
@@ -31,26 +32,34 @@ BEGIN
   state := s.state;
   result := s.result;
   IF s.ended_at IS NOT NULL OR _has_open_wait(s) THEN RETURN; END IF;
-  state := 'done';
-  result := coalesce(
-    (
-      SELECT jsonb_agg(
+  -- In one statement, in which each job is either finished or not: an operator may retry one.
+  SELECT
+    coalesce(bool_or(EXISTS (
+      SELECT FROM jobs x WHERE x.id = w.child AND x.tenant = w.tenant)), false),
+    coalesce(
+      jsonb_agg(
         jsonb_build_object(
           'id', w.child, 'state', coalesce(f.state, 'gone'), 'result', f.result,
           'error', f.error)
-        ORDER BY w.place)
-      FROM step_waits w
-      LEFT JOIN LATERAL (
-        SELECT f.state, f.result, f.error
-        FROM finished_jobs f
-        WHERE f.id = w.child
-          AND f.tenant = w.tenant
-          AND f.finished_at >= _history_start(w.child)
-        LIMIT 1) f ON true
-      WHERE w.job_id = id
-        AND w.tenant = j.tenant
-        AND w.step = step),
-    '[]');
+        ORDER BY w.place),
+      '[]')
+  INTO goes_on, result
+  FROM step_waits w
+  LEFT JOIN LATERAL (
+    SELECT f.state, f.result, f.error
+    FROM finished_jobs f
+    WHERE f.id = w.child
+      AND f.tenant = w.tenant
+      AND f.finished_at >= _history_start(w.child)
+    LIMIT 1) f ON true
+  WHERE w.job_id = id
+    AND w.tenant = j.tenant
+    AND w.step = step;
+  IF goes_on THEN
+    result := NULL;
+    RETURN;
+  END IF;
+  state := 'done';
   UPDATE steps x
   SET state = state, seq = seq, fence = fence, run = j.run, ended_at = t, result = result
   WHERE x.job_id = id

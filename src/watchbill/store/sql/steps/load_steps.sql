@@ -12,7 +12,8 @@ RETURNS TABLE (
   digest bigint,
   remaining float8,
   result jsonb,
-  error jsonb
+  error jsonb,
+  has_undo boolean
 )
 LANGUAGE plpgsql STABLE
 AS $$
@@ -23,7 +24,8 @@ BEGIN
   RETURN QUERY
     SELECT
       s.job_id, s.name, s.kind, s.state, s.seq, s.version, s.tries, s.digest,
-      extract(epoch FROM s.wake_at - t)::float8, s.result, s.error
+      extract(epoch FROM s.wake_at - t)::float8, s.result, s.error,
+      s.has_undo
     FROM unnest(ids) i(id)
     JOIN jobs j ON j.id = i.id
     JOIN steps s ON s.job_id = j.id AND s.tenant = j.tenant;

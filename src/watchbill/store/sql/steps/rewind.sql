@@ -31,6 +31,9 @@ BEGIN
   ELSIF old_state = 'succeeded' THEN
     RAISE EXCEPTION 'job % has succeeded', id
       USING ERRCODE = 'WB008', HINT = 'retry it without a step: it runs from its start';
+  ELSIF _is_undoing(id, job.tenant) THEN
+    RAISE EXCEPTION 'job % has undone its steps', id
+      USING ERRCODE = 'WB008', HINT = 'retry it without a step: it runs from its start';
   END IF;
   PERFORM _delete_steps_from(id, job.tenant, step);
   PERFORM _audit('rewind', 'job ' || id, job.tenant, jsonb_build_object('step', step), t);

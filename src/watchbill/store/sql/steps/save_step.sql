@@ -13,6 +13,7 @@ CREATE OR REPLACE FUNCTION save_step(
   tries int DEFAULT 1,
   digest bigint DEFAULT NULL,
   age float8 DEFAULT NULL,
+  has_undo boolean DEFAULT false,
   now timestamptz DEFAULT NULL
 )
 RETURNS boolean
@@ -33,7 +34,7 @@ BEGIN
   IF NOT FOUND THEN PERFORM _refuse_stale_fence(id, fence); END IF;
   INSERT INTO steps AS s (
     job_id, tenant, name, seq, kind, state, fence, run, version, tries, digest, started_at,
-    ended_at, result)
+    ended_at, result, has_undo)
   VALUES (
     id, j.tenant, name,
     coalesce(seq, (
@@ -41,7 +42,8 @@ BEGIN
       FROM steps x
       WHERE x.job_id = id
         AND x.tenant = j.tenant), 1),
-    'run', 'done', fence, j.run, version, tries, digest, _started_at(t, age), t, result)
+    'run', 'done', fence, j.run, version, tries, digest, _started_at(t, age), t, result,
+    has_undo)
   ON CONFLICT ON CONSTRAINT steps_pkey DO UPDATE
   SET seq = EXCLUDED.seq,
     state = EXCLUDED.state,
@@ -50,7 +52,8 @@ BEGIN
     tries = EXCLUDED.tries,
     ended_at = EXCLUDED.ended_at,
     result = EXCLUDED.result,
-    error = NULL
+    error = NULL,
+    has_undo = EXCLUDED.has_undo
   WHERE s.ended_at IS NULL;
   RETURN FOUND;
 END $$;

@@ -9,6 +9,7 @@
 --   ages        the seconds since the step began
 --   delays, wake_ats   of a step that waits: when it is over, in one of these forms. A wake time
 --               that is stored stays
+--   undos       whether the step is undone if the job dies or is canceled
 -- Stores nothing for a job that has another fence now, and returns the places of these steps, from
 -- 1. A step that is stored stays as it is, unless it is still open. One that this fence has stored
 -- counts as stored now: the reply was lost, and the caller sends it again. Locks the jobs FOR KEY
@@ -28,6 +29,7 @@ CREATE OR REPLACE FUNCTION save_steps(
   wake_ats timestamptz[] DEFAULT NULL,
   results jsonb[] DEFAULT NULL,
   errors jsonb[] DEFAULT NULL,
+  undos boolean[] DEFAULT NULL,
   now timestamptz DEFAULT NULL
 )
 RETURNS TABLE (place int)
@@ -43,20 +45,20 @@ BEGIN
       SELECT i.*, j.run, j.tenant
       FROM unnest(
         ids, fences, names, kinds, states, seqs, versions, save_steps.tries, digests, ages, delays,
-        wake_ats, results, errors) i(
+        wake_ats, results, errors, undos) i(
         id, fence, name, kind, state, seq, version, tries, digest, age, delay, wake_at, result,
-        error)
+        error, has_undo)
       JOIN jobs j ON j.id = i.id AND j.fence = i.fence AND i.fence <> 0
       FOR KEY SHARE OF j),
     stored AS (
       INSERT INTO steps AS s (
         job_id, tenant, name, seq, kind, state, fence, run, version, tries, digest, started_at,
-        ended_at, wake_at, result, error)
+        ended_at, wake_at, result, error, has_undo)
       SELECT
         h.id, h.tenant, h.name, h.seq, h.kind, h.state, h.fence, h.run, h.version, h.tries,
         h.digest, _started_at(t, h.age),
         CASE WHEN h.state NOT IN ('waiting', 'retrying', 'begun') THEN t END,
-        coalesce(h.wake_at, t + h.delay), h.result, h.error
+        coalesce(h.wake_at, t + h.delay), h.result, h.error, coalesce(h.has_undo, false)
       FROM held h
       ON CONFLICT (job_id, tenant, name) DO UPDATE
       SET seq = EXCLUDED.seq,
@@ -70,7 +72,8 @@ BEGIN
           ELSE EXCLUDED.wake_at
         END,
         result = EXCLUDED.result,
-        error = EXCLUDED.error
+        error = EXCLUDED.error,
+        has_undo = EXCLUDED.has_undo
       WHERE s.ended_at IS NULL
       RETURNING s.job_id, s.name)
   SELECT array_agg(x.place)
