@@ -18,6 +18,21 @@ def settle_arguments(epoch: int, held: Any, outcome: str | None) -> dict[str, An
     return settlement(epoch, End(held, outcome, error={"kind": "permanent"}))
 
 
+def test_a_reason_and_a_name_of_the_actor_have_limits(db: Db) -> None:
+    """Producers choose both, and a worker sends on who sent a signal."""
+    waiting, running, epoch = db.enqueue(), db.enqueue(queue="other"), db.node()
+    db.claim_one(epoch, queues=["other"])
+    actor = db.session(db.url)
+    actor.configure(**{"watchbill.actor": "x" * 5000})
+    actor.value("signal", id=running, name="go")
+    for job in (waiting, running):
+        actor.value("cancel", id=job, reason="y" * 5000)
+    assert db.look(waiting).error["message"] == "y" * 1000
+    assert [row.reason for row in db.rows("cancels")] == ["y" * 1000]
+    assert [row.sent_by for row in db.rows("signals")] == ["x" * 500]
+    assert {(row.actor, len(row.detail["reason"])) for row in db.rows("audit")} == {("x" * 500, 1000)}
+
+
 @pytest.mark.parametrize("wait", [None, "delayed", "blocked", "parked", "paused", "unsupported"])
 def test_a_waiting_job_is_canceled_at_once(db: Db, wait: str | None) -> None:
     job = db.enqueue()

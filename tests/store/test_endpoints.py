@@ -101,6 +101,7 @@ def test_disabling_keeps_its_time_and_enabling_clears_failures(db: Db) -> None:
         {**BASE, "kind": "webhook", "auth": {"kind": "signature", "secrets": "env:A"}},
         {**BASE, "kind": "webhook", "auth": {"kind": "signature", "secrets": ["secret"]}},
         {**BASE, "disabled": True},
+        {**BASE, "headers": {"X-App": "x" * 50_000}},
     ],
 )
 def test_invalid_endpoints_are_refused(db: Db, definition: dict[str, Any]) -> None:

@@ -216,6 +216,13 @@ def test_no_caller_can_store_a_payload_that_is_too_long_to_send(db: Db) -> None:
     assert db.count("jobs") == 0
 
 
+def test_a_run_by_hand_takes_no_payload_that_is_too_long_to_send(db: Db) -> None:
+    db.call("add_schedule", name="s", type="t")
+    with refused("WB003", "the payload must have at most 100000000 bytes as text"):
+        db.execute(f"SELECT watchbill.run_schedule('s', payload => {LONG})")
+    assert db.count("jobs") == 0
+
+
 def test_no_limit_for_the_payload_is_a_hundred_megabytes(db: Db) -> None:
     payload = "jsonb_build_object('x', repeat('y', 100000000))"
     with refused("WB003", "the payload has 1000000.. bytes, the limit is 100000000"):

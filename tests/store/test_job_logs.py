@@ -79,6 +79,19 @@ def test_a_look_ends_and_its_row_goes_with_the_next_one(db: Db) -> None:
     assert not db.value("watch", id=one)
 
 
+def test_looks_of_a_tenant_that_end_first_give_way(db: Db) -> None:
+    """Each node reads all looks each second."""
+    db.call("enqueue_many", jobs=[{"type": "task"}] * 1001)
+    first, *others = db.execute("SELECT id FROM watchbill.jobs ORDER BY seq")
+    other_tenant = db.enqueue(tenant="b")
+    assert db.value("watch", id=other_tenant, duration="1 second")
+    assert db.value("watch", id=first.id, duration="5 seconds")
+    db.execute("SELECT watchbill.watch(id, now => %s) FROM watchbill.jobs WHERE tenant = 'default' AND id <> %s",
+               (db.now, first.id))  # fmt: skip
+    watched = {row.job_id for row in db.rows("watches")}
+    assert watched == {row.id for row in others} | {other_tenant}
+
+
 def test_shown_lines_belong_to_the_current_run_and_survive_a_heartbeat(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue()

@@ -255,6 +255,11 @@ def test_moved_job_gets_the_lane_of_its_new_queue(db: Db) -> None:
      "arguments are invalid"),
     ("move_queue", [{"field": "type", "operator": "=", "values": ["a"]}], {"arguments": {"queue": ""}},
      "arguments are invalid"),
+    ("move_queue", [{"field": "type", "operator": "=", "values": ["a"]}], {"arguments": {"queue": "q" * 101}},
+     "arguments are invalid"),
+    ("cancel", [{"field": "type", "operator": "=", "values": ["a"]}], {"arguments": {"reason": "y" * 10_000}},
+     "arguments are invalid"),
+    ("cancel", [{"field": "type", "operator": "=", "values": ["y" * 1_000_000]}], {}, "conditions are invalid"),
 ])  # fmt: skip
 def test_senseless_operations_are_refused(
     db: Db, kind: str, conditions: list[Any], more: dict[str, Any], message: str

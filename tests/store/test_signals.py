@@ -31,6 +31,14 @@ def send(db: Session, job: Any, name: str = "paid", payload: Any = 1, **more: An
     return db.value("signal", id=job.id, name=name, payload=payload, **more)
 
 
+@pytest.mark.parametrize("most", [None, 2_000_000_000])
+def test_no_caller_lifts_the_limit_of_a_signal(db: Db, most: int | None) -> None:
+    _, job = claimed(db)
+    assert send(db, job, payload="x" * 999_000, max_payload=most) == "stored"
+    with refused("WB003", "payload of the signal has 1000002 bytes, the limit is 1000000"):
+        send(db, job, payload="x" * 1_000_000, max_payload=most)
+
+
 def test_an_early_signal_is_kept_until_a_step_reads_it(db: Db) -> None:
     _, job = claimed(db)
     assert send(db, job) == "stored"

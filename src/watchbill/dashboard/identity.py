@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from watchbill.model.schedule import FLOW
+
 Role = Literal["reader", "producer", "worker", "operator", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
@@ -59,6 +61,11 @@ class Identity:
     def database_role(self) -> str:
         """The kind of group role with which it changes something."""
         return _DATABASE_ROLES[self.role]
+
+    def may_use(self, type: str, queue: str) -> bool:
+        """Whether it may make and change jobs of this type in this queue. The steps of a chain may be in any queue."""
+        in_queue = not self.queues or (queue in self.queues and type != FLOW)
+        return in_queue and (not self.types or type in self.types)
 
     def as_reader(self) -> Identity:
         """The same person on a server that only shows."""

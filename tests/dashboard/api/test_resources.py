@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from tests.dashboard.api.test_jobs import API, enqueue, open_api
 from tests.dashboard.conftest import OpenBoard, as_role
 from tests.role_logins import Logins
+from watchbill.dashboard import Identity
 from watchbill.store.tenants import enable_tenants
 
 
@@ -123,6 +124,23 @@ def test_producers_write_no_sql_commands(open_board: OpenBoard, client: TestClie
         ask(producer, method, f"/schedules/{made['id']}{path}", 403, json=body)
     own = ask(producer, "POST", "/schedules", 201, json={"name": "own", "type": "a"})
     ask(producer, "PATCH", f"/schedules/{own['id']}", 403, json={"command": "SELECT 1"})
+
+
+def test_a_key_for_some_queues_makes_schedules_of_these_only(open_board: OpenBoard, client: TestClient) -> None:
+    shop = Identity("shop", "producer", queues=("mail",))
+    producer = open_api(open_board, lambda _: shop)
+    ask(producer, "POST", "/schedules", 403, json={"name": "s", "type": "a"})
+    made = ask(producer, "POST", "/schedules", 201, json={"name": "s", "type": "a", "queue": "mail"})
+    at = f"/schedules/{made['id']}"
+    for queue in ("orders", None):  # null is the queue `default`
+        ask(producer, "PATCH", at, 403, json={"queue": queue})
+    ask(producer, "PATCH", at, json={"every": 60})
+    # The steps of a chain name queues of their own.
+    steps = {"jobs": [{"type": "a", "queue": "orders"}], "ends": [0]}
+    chain = {"name": "chain", "type": "watchbill.flow", "payload": steps}
+    made = ask(client, "POST", "/schedules", 201, json=chain | {"queue": "mail"})
+    ask(producer, "POST", "/schedules", 403, json=chain | {"name": "t", "queue": "mail"})
+    ask(producer, "POST", f"/schedules/{made['id']}/run", 403)
 
 
 def test_nodes_groups_pins_and_locks(client: TestClient, schema_database: str) -> None:

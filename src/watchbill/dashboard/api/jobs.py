@@ -274,6 +274,8 @@ def refuse_other_work(identity: Identity, type: str, queue: str, at: Sequence[ob
                 hint=f"It may use {', '.join(allowed)}.",
                 errors=[{"pointer": f"{_point(at)}/{name}", "detail": "is not allowed for this key"}],
             )
+    if not identity.may_use(type, queue):
+        raise Problem(403, f"{identity.name} may use some queues only, and the steps of a chain may be in any.")
 
 
 def _point(at: Sequence[object]) -> str:

@@ -174,7 +174,8 @@ async def change(call: Call[ScheduleChange, None]) -> ScheduleRecord:
     body, found = call.body, await _find_one(call)
     _refuse_command(call, body.command, body.role)
     _refuse_other_schedule(call, found)
-    refuse_other_work(call.identity, body.type or found.type or "", body.queue or found.queue)
+    queue = body.queue or "default" if "queue" in body.model_fields_set else found.queue
+    refuse_other_work(call.identity, body.type or found.type or "", queue)
     changes = _write_definition(call, body)
     async with call.acting_for(found.tenant) as transaction:
         changed = await transaction.run(schedule_operations.update(found.name, changes, found.tenant))

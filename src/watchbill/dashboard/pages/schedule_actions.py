@@ -148,7 +148,7 @@ async def add(request: Request) -> Response:
 
 def _define(visit: Visit, identity: Identity, fields: Fields) -> dict[str, Any]:
     queue, task = read_field(fields, "queue"), read_field(fields, "task")
-    if (identity.queues and queue not in identity.queues) or (identity.types and task not in identity.types):
+    if not identity.may_use(task, queue):
         raise Problem(403, f"{identity.name} may not make jobs of type {task} in queue {queue}.")
     try:
         payload = json.loads(fields.get("payload", "").strip() or "{}")

@@ -268,9 +268,7 @@ def may_change(identity: Identity, found: ScheduleRecord) -> bool:
     """A producer changes schedules of its queues and types; SQL commands belong to operators."""
     if not identity.may("producer") or (found.command is not None and not identity.may("operator")):
         return False
-    return (not identity.queues or found.queue in identity.queues) and (
-        not identity.types or found.type in identity.types
-    )
+    return identity.may_use(found.type or "", found.queue)
 
 
 def list_runs(instants: Sequence[datetime], zone: tzinfo, now: datetime) -> list[Run]:

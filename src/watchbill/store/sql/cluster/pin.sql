@@ -17,8 +17,7 @@ RETURNS int
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   t timestamptz := _clock(now);
-  creator text := coalesce(
-    created_by, nullif(current_setting('watchbill.actor', true), ''), session_user);
+  creator text := coalesce(created_by, _actor());
   g token_groups;
   keys text[];
   pin_tokens int[];

@@ -39,8 +39,7 @@ BEGIN
     e.tenant := tenant;
     e.name := name;
     e.created_at := t;
-    e.created_by := coalesce(
-      nullif(current_setting('watchbill.actor', true), ''), session_user);
+    e.created_by := _actor();
     e.superseded := '{}';
   END IF;
   IF app IS NOT NULL THEN
@@ -122,6 +121,10 @@ BEGIN
   ELSIF coalesce(jsonb_typeof(definition), '') <> 'object' OR definition = '{}' THEN
     PERFORM _refuse_endpoint(
       name, 'the definition is not an object', 'give {"base_url": "https://..."}, for example');
+  ELSIF octet_length(definition::text) > 50000 THEN
+    -- A worker reads it for each job.
+    PERFORM _refuse_endpoint(
+      name, 'the definition has more than 50000 bytes', 'give fewer or shorter headers and hosts');
   END IF;
   SELECT d.key INTO wrong
   FROM jsonb_each(definition) d

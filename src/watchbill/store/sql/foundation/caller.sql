@@ -7,8 +7,8 @@ LANGUAGE sql STABLE
 RETURN coalesce(nullif(current_setting('role'), 'none'), session_user)::name;
 
 -- Returns who acts, for people to read: the setting watchbill.actor, or the session's user. Every
--- session can set it to any name. PostgreSQL inlines it.
+-- session can set it to any text; its first 500 characters count. PostgreSQL inlines it.
 CREATE OR REPLACE FUNCTION _actor()
 RETURNS text
 LANGUAGE sql STABLE
-RETURN coalesce(nullif(current_setting('watchbill.actor', true), ''), session_user);
+RETURN coalesce(nullif(left(current_setting('watchbill.actor', true), 500), ''), session_user);

@@ -51,6 +51,7 @@ DECLARE
   node_epoch bigint;
   endings ending[];
 BEGIN
+  reason := left(reason, 1000);
   ended := false;
   IF force THEN
     SELECT * INTO j FROM jobs x WHERE x.id = job_id FOR UPDATE;

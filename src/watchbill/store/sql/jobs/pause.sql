@@ -21,9 +21,7 @@ BEGIN
       USING ERRCODE = 'WB003', HINT = 'a queue has 1 to 100 characters, a type 1 to 200';
   END IF;
   INSERT INTO pauses (queue, type, reason, by, at)
-  VALUES (
-    queue, type, reason,
-    coalesce(nullif(current_setting('watchbill.actor', true), ''), session_user), t)
+  VALUES (queue, type, reason, _actor(), t)
   ON CONFLICT DO NOTHING;
   IF NOT FOUND THEN RETURN false; END IF;
   PERFORM _audit(

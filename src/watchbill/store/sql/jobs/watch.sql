@@ -1,7 +1,8 @@
 -- Says that somebody looks at a job: so long, at most an hour, the node that runs it shows its
 -- progress and its log lines each second, and keeps the lines of a run that ends meanwhile. Call it
 -- again to look on. Returns whether there is such a job that has not ended. Removes looks that are
--- over.
+-- over, and those of the tenant that end first if there are more than 1,000: each node reads all
+-- looks each second.
 CREATE OR REPLACE FUNCTION watch(
   id uuid,
   duration interval DEFAULT '10 seconds',
@@ -24,6 +25,18 @@ BEGIN
   DELETE FROM watches w
   WHERE w.ctid = ANY (ARRAY(
     SELECT x.ctid FROM watches x WHERE x.until < t LIMIT 100 FOR UPDATE SKIP LOCKED));
+  DELETE FROM watches w
+  WHERE w.ctid = ANY (ARRAY(
+    SELECT x.ctid
+    FROM watches x
+    WHERE x.ctid = ANY (ARRAY(
+        SELECT y.ctid
+        FROM watches y
+        WHERE y.tenant = tenant
+          AND y.job_id <> id
+        ORDER BY y.until DESC
+        OFFSET 999))
+    FOR UPDATE SKIP LOCKED));
   INSERT INTO watches AS w (job_id, tenant, until)
   VALUES (id, tenant, t + duration)
   ON CONFLICT ON CONSTRAINT watches_pkey DO UPDATE

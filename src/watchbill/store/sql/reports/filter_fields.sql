@@ -104,9 +104,11 @@ DECLARE
   c jsonb;
   kind text;
 BEGIN
-  IF jsonb_typeof(conditions) IS DISTINCT FROM 'array' OR jsonb_array_length(conditions) > 20 THEN
+  IF jsonb_typeof(conditions) IS DISTINCT FROM 'array' OR jsonb_array_length(conditions) > 20
+    OR octet_length(conditions::text) > 1000000 THEN
     RAISE EXCEPTION 'the conditions are invalid'
-      USING ERRCODE = 'WB003', HINT = 'give a JSON array of at most 20 conditions';
+      USING ERRCODE = 'WB003',
+        HINT = 'give a JSON array of at most 20 conditions, with at most 1000000 bytes';
   END IF;
   FOR c IN SELECT e FROM jsonb_array_elements(conditions) e LOOP
     kind := (SELECT f.kind FROM _filter_fields() f WHERE f.field = c->>'field');

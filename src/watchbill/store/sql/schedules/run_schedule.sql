@@ -70,6 +70,8 @@ BEGIN
         THEN 'it must be a JSON object, one key per parameter'
       ELSE format('schedule %L has no task to take it', s.name)
     END USING ERRCODE = 'WB003';
+  ELSIF NOT _is_small(payload) AND octet_length(payload::text) > 100000000 THEN
+    PERFORM _refuse_job(s.type, 'the payload must have at most 100000000 bytes as text');
   END IF;
 END $$;
 
@@ -142,8 +144,7 @@ BEGIN
       _find_slot_lane(s.queue, coalesce(payload, _make_schedule_payload(s)), s.tenant, s.type),
       CASE WHEN unfinished IS NOT NULL THEN 'blocked' END,
       CASE WHEN _may_have_quota(s.tenant) THEN _quota_keys(NULL, s.tenant) END, s.queue,
-      coalesce(s.type, 'watchbill.sql'), s.tenant, s.id,
-      coalesce(nullif(current_setting('watchbill.actor', true), ''), session_user),
+      coalesce(s.type, 'watchbill.sql'), s.tenant, s.id, _actor(),
       coalesce(payload, _make_schedule_payload(s)), _make_slot_meta(s.name, NULL, s.context),
       t + s.expires);
     IF unfinished IS NULL THEN

@@ -21,7 +21,7 @@ LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
-  actor text := coalesce(nullif(current_setting('watchbill.actor', true), ''), session_user);
+  actor text := _actor();
   owner_tenant text := CASE WHEN NOT _acts_for_all_tenants() THEN _read_acting_tenant(NULL) END;
   all_conditions jsonb;
   operation bigint;
@@ -77,6 +77,8 @@ DECLARE
       WHEN NOT rate BETWEEN 0.001 AND 1e6 THEN
         'rate is invalid: give jobs per second, between 0.001 and 1000000'
       WHEN max_jobs < 1 THEN 'max_jobs is invalid: give at least 1'
+      WHEN octet_length(arguments::text) > 10000 THEN
+        'arguments are invalid: give at most 10000 bytes'
       WHEN kind = 'set_priority'
         AND (jsonb_typeof(arguments->'priority') = 'number'
           AND arguments->>'priority' ~ '^-?[0-9]{1,5}$'
@@ -84,8 +86,8 @@ DECLARE
         'arguments are invalid: give a priority from -32768 to 32767'
       WHEN kind = 'move_queue'
         AND (jsonb_typeof(arguments->'queue') = 'string'
-          AND length(arguments->>'queue') BETWEEN 1 AND 200) IS NOT TRUE THEN
-        'arguments are invalid: give the name of a queue, of at most 200 characters'
+          AND length(arguments->>'queue') BETWEEN 1 AND 100) IS NOT TRUE THEN
+        'arguments are invalid: give the name of a queue, of at most 100 characters'
     END;
 BEGIN
   IF wrong IS NOT NULL THEN

@@ -14,10 +14,10 @@ DECLARE
   named record;
   j jobs;
 BEGIN
-  IF NOT priority BETWEEN -32768 AND 32767 OR NOT octet_length(queue) BETWEEN 1 AND 100 THEN
+  IF NOT priority BETWEEN -32768 AND 32767 OR NOT length(queue) BETWEEN 1 AND 100 THEN
     RAISE EXCEPTION 'the change of job % is invalid', id
       USING ERRCODE = 'WB003',
-        HINT = 'priority is between -32768 and 32767, and the name of a queue has 1 to 100 bytes';
+        HINT = 'priority is between -32768 and 32767, and queue has 1 to 100 characters';
   END IF;
   SELECT * INTO named FROM _named_job(id);
   SELECT * INTO j FROM jobs x WHERE x.id = id AND x.seq = named.seq FOR NO KEY UPDATE;
