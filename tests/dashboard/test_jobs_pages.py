@@ -6,6 +6,7 @@ import re
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 from starlette.testclient import TestClient
 
@@ -161,6 +162,17 @@ def test_what_cannot_be_stored_is_refused_with_what_was_typed(open_board: OpenBo
     answer = send(open_shop(open_board, shop), "/copy", id=shop.jobs["mail"], payload=text, queue="mail")
     assert answer.status_code == 422
     assert 'role="alert"' in answer.text
+
+
+def test_a_number_beyond_64_bits_is_shown(open_board: OpenBoard, schema_database: str) -> None:
+    with psycopg.connect(schema_database, autocommit=True) as connection:
+        payload = f'{{"long": {"7" * 100}, "longer": {"7" * 5000}}}'
+        ((job,),) = connection.execute("SELECT id FROM watchbill.enqueue('t', %s::jsonb)", (payload,)).fetchall()
+    client = open_board()
+    for path in ("/jobs", f"/job/{job}", f"/api/v1/jobs/{job}"):
+        answer = client.get(path)
+        assert answer.status_code == 200, answer.text
+        assert "7" * 100 in answer.text or path == "/jobs"
 
 
 def test_a_hidden_value_moves_to_no_other_place() -> None:

@@ -20,6 +20,11 @@ def test_a_long_number_becomes_a_text() -> None:
     assert load_json(f'{{"a": -{"1" * 5000}, "b": [7]}}') == {"a": "(a number of 5000 digits)", "b": [7]}
 
 
+def test_a_number_that_no_float_can_be_becomes_a_text() -> None:
+    given = f'{{"a": -{"1" * 400}.5, "b": {"7" * 309}, "c": 2.5}}'
+    assert load_json(given) == {"a": "(a number of 400 digits)", "b": int("7" * 309), "c": 2.5}
+
+
 def test_deep_nesting_becomes_a_text() -> None:
     for depth in (MAX_DEPTH + 1, 500, 100_000):
         assert load_json(nest(depth)) == f"(JSON of {2 * depth} characters, nested too deep to be shown)"

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 import orjson
 
 from watchbill.client.operations import Rows, Statement
+from watchbill.postgres.readable_json import load_json
 
 _PLACEHOLDER = re.compile(r"%(?:\((\w+)\))?s(?=::)")
 
@@ -45,7 +46,14 @@ def read_rows(statement: Statement, rows: Rows) -> Rows:
     if statement.columns is None:
         return rows
     read = _row_reader(statement.columns)
-    return [read(orjson.loads(text)) for (text,) in rows]
+    return [read(_load(text)) for (text,) in rows]
+
+
+def _load(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:  # a number that is too long, which another program has stored
+        return load_json(text)
 
 
 @lru_cache(maxsize=100)

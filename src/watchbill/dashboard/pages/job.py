@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -17,7 +16,7 @@ from watchbill.client import job_operations
 from watchbill.dashboard import charts
 from watchbill.dashboard.database import Transaction
 from watchbill.dashboard.identity import Identity
-from watchbill.dashboard.json_text import MOST_SHOWN_BYTES, show_json, write_json
+from watchbill.dashboard.json_text import MOST_SHOWN_BYTES, measure, show_json, write_json
 from watchbill.dashboard.layout import read_frame
 from watchbill.dashboard.problems import Problem
 from watchbill.dashboard.rendering import make_timepiece, show
@@ -101,7 +100,7 @@ async def show_job(request: Request) -> Response:
         "waited": _measure_waits(job, attempts, now),
         "ran": sum(((each.ended_at or now) - each.started_at).total_seconds() for each in attempts if each.started_at),
         "payload": show_json(redaction.hide("payload", job.payload, type=job.type)),
-        "payload_size": len(orjson.dumps(job.payload)),
+        "payload_size": measure(job.payload),
         "result": _show_part(job, "result", redaction),
         "progress": _show_part(job, "progress", redaction),
         "meta": _show_part(job, "meta", redaction),
@@ -141,8 +140,7 @@ def find_id(request: Request) -> UUID:
 
 def may_change(identity: Identity, queue: str, type: str) -> bool:
     """Whether it may retry, cancel and copy a job of this queue and type."""
-    allowed = (not identity.queues or queue in identity.queues) and (not identity.types or type in identity.types)
-    return identity.may("producer") and allowed
+    return identity.may("producer") and identity.may_use(type, queue)
 
 
 # -- Why
@@ -253,7 +251,7 @@ def _show_part(job: JobRecord, part: str, redaction: Redaction) -> tuple[Any, in
     value = getattr(job, part)
     if value is None:
         return None
-    return show_json(redaction.hide(part, value, type=job.type)), len(orjson.dumps(value))
+    return show_json(redaction.hide(part, value, type=job.type)), measure(value)
 
 
 def _hide_step(step: StepRecord, job: JobRecord, redaction: Redaction) -> tuple[StepRecord, Any, str | None]:
