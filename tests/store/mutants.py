@@ -217,7 +217,7 @@ MUTANTS: list[Mutant] = [
     Mutant("first jobs: waiting", PICK, FIRST_JOBS, FIRST_JOBS.replace("AND j.wait IS NULL ", ""), "claim"),
     Mutant("pick_merged: free slots", PICK_BY_QUEUE, "first int := least(free, max);", "first int := max;", "claim"),
     Mutant("pick_merged: picked", PICK_BY_QUEUE, "WHERE h.tid <> ALL (ARRAY(SELECT p.tid FROM unnest(jobs) p)) ORDER BY", "ORDER BY", "claim"),
-    Mutant("pick_merged: order", PICK_BY_QUEUE, "(-x.priority, x.run_at, x.id) < (-boundary.priority, boundary.run_at, boundary.id)", "true", "claim"),
+    Mutant("pick_merged: order", PICK_BY_QUEUE, "(-x.priority, x.run_at, x.id) < (-left_one.priority, left_one.run_at, left_one.id)", "true", "claim"),
     Mutant("pick_by_queue: later queues", PICK_BY_QUEUE, "IF has_left_one THEN wanted := least(wanted, slots); END IF;", "", "claim"),
     Mutant("pick_by_queue: slots are used up", PICK_BY_QUEUE, "slots := greatest(0, slots - cardinality(more));", "", "claim state_machine"),
     Mutant("quarantined: taken", PICK_ALONE, QUARANTINED, QUARANTINED.replace(" AND j.fence = 0", ""), "claim"),

@@ -25,6 +25,7 @@ class Actor(Member):
         return [
             (5, self.produce), (8, self.work), (2, self.complete), (1, self.cancel), (1, self.release),
             (1, self.reclaim), (1, self.abandon), (1, self.sweep), (1, self.change), (2, self.promote),
+            (1, self.unpark), (1, self.operate),
         ]  # fmt: skip
 
     def produce(self) -> None:
@@ -44,6 +45,8 @@ class Actor(Member):
             {"unique_by": f"u{number}", "idempotency_key": f"{self.random.randrange(10**6)}", "limit_keys": ["api"]},
             {"unique_by": f"r{number}", "on_duplicate": "replace", "ordered_by": f"{number}"},
             {"queue": "sync"},
+            {"queue": "sync", "limit_keys": [f"account:{number}"]},
+            {"expires_in": "30 minutes", "limit_keys": [f"account:{number}"]},
         ]
         return {"type": "task", "max_attempts": 9} | self.random.choice(choices)
 
@@ -85,6 +88,16 @@ class Actor(Member):
 
     def change(self) -> None:
         self.session.call("set_limit", name="api", max=self.random.randint(1, 4))
+
+    def unpark(self) -> None:
+        keys = ["key:api", "queue:sync", *(f"key:account:{number}" for number in range(4))]
+        self.session.value("unpark", keys=self.random.sample(keys, k=3))
+
+    def operate(self) -> None:
+        kind, state = self.random.choice([("retry", "dead"), ("cancel", "failed"), ("release", "running")])
+        condition = {"field": "state", "operator": "=", "values": [state]}
+        self.session.call("start_operation", kind=kind, conditions=[condition], max_jobs=3)
+        self.session.value("run_operations")
 
     def promote(self) -> None:
         self.session.value("promote", now=self.db.now + LATER)

@@ -41,6 +41,26 @@ def test_claim_does_not_deadlock_with_unpark_that_makes_a_state(db: Db) -> None:
     assert ids(rows) == sorted([parked, job])
 
 
+def test_claim_that_has_locked_a_queue_does_not_deadlock_with_unpark_that_makes_a_state(db: Db) -> None:
+    """The claim has locked `queue:narrow`, and needs `key:c`; unpark() has made that, and will wait for the queue."""
+    epoch = db.node()
+    declare_queue(db, "narrow", max=5)
+    for name in "ac":
+        declare_limit(db, name, 5)
+    enqueue(db, "key:a", queue="narrow")
+    db.settle(epoch, End(db.claim_one(epoch, queues=["narrow"])))
+    parked, job = enqueue(db, "key:c"), enqueue(db, "key:c", queue="narrow")
+    db.change("UPDATE {schema}.jobs SET wait = 'parked', wait_key = 'key:c' WHERE id = %s", parked)
+    holder, unparking, claiming = db.session(), db.session(), db.session()
+    holder.begin()
+    holder.execute("SELECT FROM watchbill.limit_states WHERE key = 'key:a' FOR UPDATE")
+    made = unparking.start("unpark", keys=["key:a", "key:c", "queue:narrow"]).blocked()
+    claimed = claiming.start("claim", epoch=epoch, max=9, queues=["narrow"]).stopped()
+    holder.commit()
+    assert made.value() == 1
+    assert ids(claimed.rows() + db.claim(epoch, queues=["narrow"])) == [job]
+
+
 def test_claim_that_finds_a_queue_busy_wakes_a_worker(db: Db) -> None:
     """Otherwise its worker would sleep until its next poll, although the jobs can start."""
     epoch, holder, listener = db.node(), db.session(), db.session(db.url)

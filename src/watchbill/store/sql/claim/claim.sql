@@ -14,13 +14,15 @@
 --             claim of the node, go on from there (claim/pick_for_tenant.sql)
 -- Locks, in this order, and skips what another transaction has locked:
 --   1. the pauses, if there are any
---   2. of each queue with a limit the state of this limit, before jobs of the queue
---   3. the jobs
---   4. the states of their limit keys
---   5. the row of the node FOR KEY SHARE. reclaim() locks it FOR UPDATE, so no claim commits after
+--   2. jobs that have expired, which it ends
+--   3. of each queue with a limit the state of this limit, before jobs of the queue
+--   4. the jobs
+--   5. the states of their limit keys
+--   6. the row of the node FOR KEY SHARE. reclaim() locks it FOR UPDATE, so no claim commits after
 --      its node was declared lost
--- It waits only for a transaction that makes one of these states for the first time. A claim that
--- finds nothing writes nothing. docs/explanation/flow_control.md describes the steps.
+-- It waits only for a transaction that makes one of these states for the first time, and only while
+-- it has locked no state itself. A claim that finds nothing writes nothing.
+-- docs/explanation/flow_control.md describes the steps.
 CREATE OR REPLACE FUNCTION claim(
   epoch bigint,
   queues text[] DEFAULT '{default}',
@@ -71,7 +73,7 @@ BEGIN
       USING ERRCODE = 'WB003', HINT = 'give how many jobs to take, or can start at once: 0 or more';
   END IF;
   rules := _read_claim_rules(epoch, queues, for_tenant, t);
-  rules.slots := least(free, max); -- ignores a NULL
+  rules.slots := least(free, max); -- `max`, if `free` is NULL
   rules.max := CASE WHEN rules.tenant IS NULL THEN max ELSE rules.slots END;
   rules.alone := alone IS TRUE;
   IF without IS NOT NULL AND NOT rules.alone THEN
@@ -82,7 +84,7 @@ BEGIN
       FROM unnest(floor_queues, floor_priorities, floor_times, floor_ids)
         f(queue, priority, run_at, id));
   END IF;
-  -- Those that are left, because they were locked or too many, are found among the picked ones.
+  -- At most 1,000, and none that is locked. If one of the others is picked, the round ends it.
   IF rules.has_expired_jobs THEN PERFORM _expire_jobs(1000, '-infinity', t); END IF;
   picked := _pick_in_rounds(rules, t);
   IF cardinality(picked.jobs) = 0 THEN RETURN; END IF;
@@ -201,6 +203,8 @@ BEGIN
       IF round = 10 THEN PERFORM pg_notify(_wake_channel(), 'ready '); END IF;
       CONTINUE;
     END IF;
+    -- Usually nothing stands in the way of the jobs. A later round has picked more than `max`, so
+    -- it has to judge them in any case.
     EXIT WHEN cardinality(picked.jobs) = 0
       OR round = 1
         AND NOT picked.is_limited
@@ -210,10 +214,15 @@ BEGIN
       picked.jobs := _leave_out_expired_jobs(picked.jobs, t);
     END IF;
     IF rules.has_paused_types THEN picked.jobs := _set_paused_jobs_aside(picked.jobs); END IF;
-    picked := _pass_limits(picked, rules.max, rules.slots, round = 1, t);
+    -- A claim that has locked the state of a queue must not wait for another transaction: that one
+    -- may wait for this state.
+    picked := _pass_limits(
+      picked, rules.max, rules.slots,
+      round = 1 AND coalesce(cardinality(picked.limited_queues), 0) = 0, t);
     -- A node without a free slot can start no job, so another round would be of no use to it.
     EXIT WHEN cardinality(picked.jobs) > 0 OR rules.slots = 0;
-    -- _pass_limits() has moved jobs to class 1 if their rate was declared after they were enqueued.
+    -- The next round has to look into class 1: if a rate was declared after its jobs were enqueued,
+    -- _pass_limits() has moved them there.
     rules.has_once := true;
     -- The other transaction with the state of the key ends soon.
     IF picked.is_busy THEN PERFORM pg_sleep(0.001 * round); END IF;

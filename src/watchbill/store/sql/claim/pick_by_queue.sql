@@ -99,17 +99,16 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 #variable_conflict use_variable
 DECLARE
-  -- How many jobs can start at once; how many more, after those of class 1.
-  first int := least(free, max);
-  others int;
+  slots_left int := least(free, max);
   from_lane int;
   number int;
-  boundary record;
+  left_one record; -- the first job of class 1 that stays
 BEGIN
-  jobs := _pick_once_jobs(rules, queue, first, t);
+  jobs := _pick_once_jobs(rules, queue, slots_left, t);
   max := max - cardinality(jobs);
-  others := first - cardinality(jobs);
-  SELECT h.* INTO boundary
+  slots_left := slots_left - cardinality(jobs);
+  -- The list has the picked jobs too, so it must be longer by one.
+  SELECT h.* INTO left_one
   FROM unnest(rules.lanes) l(lane)
   CROSS JOIN LATERAL _list_first_jobs(
     queue, 1::smallint, l.lane, cardinality(jobs) + 1, rules.without, NULL, t) h
@@ -122,9 +121,9 @@ BEGIN
     FROM (
       SELECT
         x.lane,
-        row_number() OVER (ORDER BY x.priority DESC, x.run_at, x.id) <= others
+        row_number() OVER (ORDER BY x.priority DESC, x.run_at, x.id) <= slots_left
           OR NOT has_left_one
-          OR (-x.priority, x.run_at, x.id) < (-boundary.priority, boundary.run_at, boundary.id)
+          OR (-x.priority, x.run_at, x.id) < (-left_one.priority, left_one.run_at, left_one.id)
           AS may_start
       FROM (
         SELECT l.lane, h.*

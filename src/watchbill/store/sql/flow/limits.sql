@@ -103,7 +103,8 @@ END $$;
 
 -- Judges which jobs may start: one verdict for each job, in the order of their numbers. A job may
 -- start if it is within the places of all its keys. If not, it is parked on the first of them that
--- is full. `left_places`: of each key, when those that may have started.
+-- is full. `left_places`: how many places of each key are left by those that may start. A subquery
+-- with OFFSET 0 looks up the place of each demand once.
 CREATE OR REPLACE FUNCTION _judge_demands(
   demands key_demand[],
   places key_place[],

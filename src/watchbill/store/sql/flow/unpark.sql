@@ -125,8 +125,9 @@ BEGIN
 END $$;
 
 -- Makes parked jobs ready of the keys in freed_keys, at most so many keys, and asks for another
--- call if there may be more. Waits for the states of the keys, so the caller must have locked
--- nothing before.
+-- call if there may be more. Waits for the states of the keys, so the caller must have locked no
+-- state before, and no job that somebody waits for who has locked a state: jobs that have expired
+-- are skipped by all of these.
 CREATE OR REPLACE FUNCTION _unpark_freed_keys(max int, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
