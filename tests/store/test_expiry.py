@@ -74,6 +74,14 @@ def test_a_job_that_expires_is_not_claimed_ahead(db: Db) -> None:
     assert_expired(db, second)
 
 
+def test_a_job_that_is_moved_to_another_queue_is_still_not_claimed_ahead(db: Db) -> None:
+    db.enqueue(**SHORT)
+    condition = {"field": "queue", "operator": "=", "values": ["default"]}
+    db.call("start_operation", kind="move_queue", conditions=[condition], arguments={"queue": "other"})
+    db.value("run_operations")
+    assert db.claim(db.node(), 5, free=0, queues=["other"]) == []
+
+
 @pytest.mark.parametrize("outcome", ["failed", "snoozed", "timed_out"])
 def test_a_job_that_has_started_does_not_expire(db: Db, outcome: str) -> None:
     job, epoch = db.enqueue(**SHORT), db.node()

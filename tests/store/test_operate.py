@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from uuid import UUID
 
 import pytest
@@ -28,6 +29,16 @@ def in_state(db: Db, epoch: int, state: str) -> UUID:
             db.claim_one(epoch)
     db.expect(job, state=state)
     return job
+
+
+@pytest.mark.parametrize("notify", ["someone", {"mail": "me"}, ["delivery"]])
+def test_a_job_whose_meta_had_a_notify_before_there_were_notifications_runs_again(db: Db, notify: object) -> None:
+    job = db.enqueue()
+    db.change("UPDATE {schema}.jobs SET meta = jsonb_build_object('notify', %s::jsonb) WHERE id = %s",
+              json.dumps(notify), job)  # fmt: skip
+    db.value("cancel", id=job)
+    assert db.value("reschedule", id=job) == "canceled"
+    assert db.count("jobs") == 1
 
 
 @pytest.mark.parametrize("state", ["succeeded", "dead", "canceled", "failed"])

@@ -106,7 +106,8 @@ BEGIN
   IF NOT FOUND THEN RETURN NULL; END IF;
   PERFORM _reinsert_finished_job(f, due, CASE WHEN due > t THEN 'delayed' END);
   PERFORM _block_children_again(f.id, f.tenant, t);
-  IF f.meta ? 'notify' THEN PERFORM _notify_again(f, t); END IF;
+  -- A job that is older than notifications may have anything there.
+  IF f.meta #>> '{notify,delivery}' IS NOT NULL THEN PERFORM _notify_again(f, t); END IF;
   RETURN f.state;
 END $$;
 

@@ -283,7 +283,12 @@ BEGIN
         q.token_group, j.route_key)
       ELSE 0
     END,
-    class = CASE WHEN j.class = 2 THEN 2 ELSE _job_class(j.max_attempts, j.limit_keys) END,
+    class = CASE
+      WHEN j.class = 2 THEN 2
+      -- No node claims it ahead, so it starts when it is claimed.
+      WHEN j.expires_at IS NOT NULL THEN 1
+      ELSE _job_class(j.max_attempts, j.limit_keys)
+    END,
     wait = CASE WHEN j.wait NOT IN ('paused', 'unsupported') THEN j.wait END,
     wait_key = CASE WHEN j.wait NOT IN ('paused', 'unsupported') THEN j.wait_key END
   WHERE x.id = j.id;
