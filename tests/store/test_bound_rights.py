@@ -662,6 +662,43 @@ def test_bound_producer_fills_no_quota_by_running_jobs_again(site: Site) -> None
         session.execute("ROLLBACK")
 
 
+@pytest.mark.parametrize("room", [1, 2])
+def test_children_that_wait_again_count_for_the_quota(site: Site, room: int) -> None:
+    session = site.session
+    session.execute("BEGIN")
+    try:
+        ((parent,),) = session.execute("SELECT id FROM watchbill.enqueue('t', tenant => 'a')").fetchall()
+        ((child,),) = session.execute(
+            "SELECT id FROM watchbill.enqueue('t', tenant => 'a', depends_on => %s)", ([parent],)
+        ).fetchall()
+        # unblock() leaves out what its own transaction has written.
+        as_another = "UPDATE watchbill.dependency_checks SET by = '3' WHERE id IN (%s, %s)"
+        session.execute(as_another, (parent, child))
+        session.execute("SELECT watchbill.unblock()")
+        session.execute("SELECT watchbill.cancel(%s)", (parent,))
+        session.execute(as_another, (parent, child))
+        ended = session.execute("SELECT id, state FROM watchbill.unblock(ARRAY[%s])", (child,)).fetchall()
+        assert ended == [(child, "canceled")]
+        used = "(SELECT count(*) FROM watchbill.jobs WHERE tenant = 'a')"
+        session.execute(
+            f"SELECT watchbill.set_tenant('a', jsonb_build_object('unfinished', {used} + {room}));"
+            "SELECT watchbill.refresh_quotas(at_once => true)".encode()
+        )
+        session.execute(
+            f"""SET LOCAL watchbill.tenant = 'a';
+            SET LOCAL SESSION AUTHORIZATION "{site.logins.database}_bound_producer" """.encode()
+        )
+        if room == 1:
+            with pytest.raises(psycopg.Error, match="the quota unfinished of tenant 'a' is full"):
+                session.execute("SELECT watchbill.reschedule(%s)", (parent,))
+        else:
+            session.execute("SELECT watchbill.reschedule(%s)", (parent,))
+            states = session.execute("SELECT state FROM watchbill.job_by_id(%s)", (child,)).fetchall()
+            assert states == [("blocked",)]
+    finally:
+        session.execute("ROLLBACK")
+
+
 @pytest.mark.parametrize(
     ("verb", "left"), [("reschedule_many", [("queued", "a"), ("dead", "b")]), ("purge", [("dead", "b")])]
 )
