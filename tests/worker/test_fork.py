@@ -81,7 +81,7 @@ with app.client.connection() as used:  # in the midst of a transaction while we 
             in_child(function)
         used.execute("SELECT 1")
 app.client.close()
-with app.client._locks[os.getpid()]:  # another thread is about to open the pool
+with app.client._opening:  # another thread is about to open the pool
     in_child(blocking)
 for _ in range(5):
     work.enqueue(0)

@@ -9,7 +9,6 @@ import asyncio
 import atexit
 import contextlib
 import math
-import os
 import random
 import threading
 import time
@@ -28,6 +27,7 @@ from watchbill.client.loop_pools import LoopPools, OnConnect
 from watchbill.client.operations import Copy, Operation, Rows, Statement, Step, adrive, drive, installation
 from watchbill.errors import NoDatabase, WatchbillError
 from watchbill.model.tenant import acting_tenant
+from watchbill.postgres import forks
 from watchbill.postgres.connect import AsyncConnection, AsyncPool, Connection, Pool, startup_parameters
 from watchbill.postgres.hosts import leave_standby
 from watchbill.postgres.readable_json import load_json
@@ -131,8 +131,12 @@ class Client:
         self.installation: str | None = None  # the id of the installation in the database, once it was read
         self._pool_size, self._prepare, self._timeout = pool_size, prepare, timeout
         self._pool: Pool | None = None
-        self._pid = 0
-        self._locks: dict[int, threading.Lock] = {}  # by process: a parent's thread may hold its lock during the fork
+        self._opening = threading.Lock()
+        forks.call_in_child(self, Client._forget_parent)
+
+    def _forget_parent(self) -> None:
+        forks.inherited.append(self._pool)
+        self._pool, self._opening = None, threading.Lock()
 
     def run(self, operation: Operation[R]) -> R:
         """Runs an operation, each statement in a transaction of its own."""
@@ -174,17 +178,12 @@ class Client:
         return _BorrowedConnection(self._open(), self._timeout)
 
     def _open(self) -> Pool:
-        if self._pool is None or self._pid != os.getpid():
-            with self._locks.setdefault(os.getpid(), threading.Lock()):
-                if self._pool is None or self._pid != os.getpid():
+        if self._pool is None:
+            with self._opening:
+                if self._pool is None:
                     self._identify()
-                    self._pool = Pool(
-                        self.url,
-                        connection_class=ClientConnection,
-                        open=True,
-                        **_pool_options(self._pool_size, self._prepare, self._timeout),
-                    )
-                    self._pid = os.getpid()
+                    options = _pool_options(self._pool_size, self._prepare, self._timeout)
+                    self._pool = Pool(self.url, connection_class=ClientConnection, open=True, **options)
                     _opened_clients.add(self)
         return self._pool
 
@@ -201,7 +200,7 @@ class Client:
     def close(self) -> None:
         """Closes the pool; the next call opens another."""
         pool, self._pool = self._pool, None
-        if pool is not None and self._pid == os.getpid():
+        if pool is not None:
             pool.close()
 
     def __enter__(self) -> Self:

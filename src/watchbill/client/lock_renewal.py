@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 from collections.abc import Callable
 from weakref import WeakSet
@@ -20,6 +19,7 @@ from watchbill.client.client import ClientConnection, run
 from watchbill.client.operations import Operation
 from watchbill.errors import WatchbillError
 from watchbill.model.clock import boot_seconds
+from watchbill.postgres import forks
 from watchbill.store.queries import Queries
 
 logger = logging.getLogger("watchbill")
@@ -57,9 +57,13 @@ class Renewer:
     def __init__(self, url: str, queries: Queries) -> None:
         self._url, self._queries = url, queries
         self._start_anew()
+        forks.call_in_child(self, Renewer._forget_parent)
+
+    def _forget_parent(self) -> None:
+        forks.inherited.append(self._connection)
+        self._start_anew()
 
     def _start_anew(self) -> None:
-        self._pid = os.getpid()
         self._changed = threading.Condition()
         self._holds: WeakSet[Hold] = WeakSet()
         self._thread: threading.Thread | None = None
@@ -67,8 +71,6 @@ class Renewer:
         self._connection: ClientConnection | None = None
 
     def add(self, hold: Hold) -> None:
-        if self._pid != os.getpid():  # a forked child has neither the thread nor the locks
-            self._start_anew()
         with self._changed:
             self._holds.add(hold)
             if self._thread is None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from weakref import WeakSet
 
+from watchbill.postgres import forks
 from watchbill.postgres.connect import AsyncConnection, AsyncPool
 
 OnConnect = Callable[[AsyncConnection], Awaitable[None]]
@@ -29,8 +29,11 @@ class LoopPools:
     def __init__(self, open_pool: Callable[[OnConnect], Awaitable[AsyncPool]]) -> None:
         self._open_pool = open_pool
         self._pools: dict[asyncio.AbstractEventLoop, _LoopPool] = {}
-        self._inherited: object = None  # kept for ever: garbage collection would close its connections
-        self._pid = os.getpid()
+        forks.call_in_child(self, LoopPools._forget_parent)
+
+    def _forget_parent(self) -> None:
+        forks.inherited.append(self._pools)
+        self._pools = {}
 
     async def get_for_running_loop(self) -> AsyncPool:
         own = self._get_loop_pool()
@@ -49,8 +52,6 @@ class LoopPools:
         self._close_ended_loops()
 
     def _get_loop_pool(self) -> _LoopPool:
-        if self._pid != os.getpid():
-            self._pools, self._inherited, self._pid = {}, self._pools, os.getpid()
         loop = asyncio.get_running_loop()
         if loop not in self._pools:
             self._close_ended_loops()

@@ -19,6 +19,7 @@ from watchbill.app.runtime import Runtime
 from watchbill.client.client import AsyncClient, Client
 from watchbill.client.operations import Operation
 from watchbill.model.tenant import acting_for
+from watchbill.postgres import forks
 from watchbill.postgres.connect import AsyncConnection
 from watchbill.settings import Settings, make_child_environment
 from watchbill.store.node_connection import NodeConnection
@@ -35,12 +36,13 @@ class IdleConnections:
 
     def __init__(self) -> None:
         self._idle: list[AsyncConnection] = []
-        self._inherited: list[AsyncConnection] = []
-        self._pid = os.getpid()
+        forks.call_in_child(self, IdleConnections._forget_parent)
+
+    def _forget_parent(self) -> None:
+        forks.inherited.append(self._idle)
+        self._idle = []
 
     def take(self) -> AsyncConnection | None:
-        if self._pid != os.getpid():  # this is a fork: closing these connections would end the parent's sessions
-            self._idle, self._inherited, self._pid = [], self._idle, os.getpid()
         return self._idle.pop() if self._idle else None
 
     async def put(self, connection: AsyncConnection) -> None:
