@@ -18,7 +18,7 @@ TOO_MANY_PARAMETERS = {"claim"}
 
 # Of the whole schema: bodies over 100 lines. The list only becomes shorter.
 VERY_LONG_BODY = 100
-VERY_LONG = {"_cron_find_prev_instant", "_cron_parse_fields", "_find_next_instant", "_insert_jobs", "settle"}
+VERY_LONG = {"_cron_find_prev_instant", "_cron_parse_fields", "_find_next_instant"}
 
 _FUNCTION = re.compile(
     r"CREATE OR REPLACE FUNCTION (?P<name>\w+)\((?P<parameters>.*?)\)\n(?:RETURNS|LANGUAGE)"

@@ -40,7 +40,7 @@ RETURN CASE field
 END;
 
 -- Parses the fields of a part and returns the 27 numbers that cron/cron_layout.sql describes.
--- cron/parse_cron.sql explains the arguments.
+-- cron/parse_cron.sql explains the arguments. It is one large function, because calls are slow.
 CREATE OR REPLACE FUNCTION _cron_parse_fields(
   p text,
   n int,

@@ -93,19 +93,21 @@ RETURNS bigint
 LANGUAGE sql IMMUTABLE
 RETURN ('{1,60,3600,86400,604800,1,3,12}'::bigint[])[unit];
 
--- Returns the number of the month of a wall time, counted from January of year 0. Calculates with
--- days since the year -400, to avoid negative numbers.
+-- Returns the number of the month of a wall time, counted from January of year 0. Its years begin
+-- on 1 March, so that the leap day is the last day of its year, and the first one is -400, to avoid
+-- negative numbers: it begins with month -4798. 400 years have 146097 days, 100 have 36524 and four
+-- have 1461. From March on, each five months have 153 days.
 CREATE OR REPLACE FUNCTION _cron_find_month_number(wall bigint)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
-  -- The number of days since March of the year -400.
   day bigint := (wall + 74784816000) / 86400;
-  year bigint := day % 146097;
+  rest bigint := day % 146097; -- days of the last, incomplete 400 years
+  -- Without their leap days, all years have 365 days.
+  year bigint := day / 146097 * 400 + (rest - rest / 1460 + rest / 36524 - rest / 146096) / 365;
+  day_of_year bigint := day - (365 * year + year / 4 - year / 100 + year / 400);
 BEGIN
-  year := day / 146097 * 400 + (year - year / 1460 + year / 36524 - year / 146096) / 365;
-  RETURN year * 12
-    + (5 * (day - (365 * year + year / 4 - year / 100 + year / 400)) + 2) / 153 - 4798;
+  RETURN year * 12 + (5 * day_of_year + 2) / 153 - 4798;
 END $$;
 
 CREATE OR REPLACE FUNCTION _find_month_start_wall_time(number bigint)
