@@ -41,6 +41,7 @@ DAMAGE = {
     "ready_job_is_due": "UPDATE watchbill.jobs SET run_at = now() + interval '1 hour' WHERE id = <ready>",
     "delayed_job_is_promoted": "UPDATE watchbill.jobs SET run_at = now() - interval '1 hour' WHERE id = <later>",
     "attempts_within_bound": "UPDATE watchbill.jobs SET attempt = max_attempts + 1 WHERE id = <ready>",
+    "single_attempt_is_not_claimed_ahead": "UPDATE watchbill.jobs SET max_attempts = 1 WHERE id = <ready>",
     "known_policy": "UPDATE watchbill.jobs SET policy = 99 WHERE id = <ready>",
     "blocked_job_has_dependencies": "DELETE FROM watchbill.dependencies",
     "blocked_job_is_decided": """
@@ -64,6 +65,9 @@ DAMAGE = {
     "claim_has_node": """
         DELETE FROM watchbill.beats b USING watchbill.nodes n WHERE n.epoch = b.epoch AND n.name = 'one';
         DELETE FROM watchbill.nodes WHERE name = 'one'""",
+    "claim_is_swept": """
+        INSERT INTO watchbill.claims (fence, epoch, job_ids, at)
+        SELECT -1, epoch, '{}', now() - interval '2 hours' FROM watchbill.claims LIMIT 1""",
     "stop_request_has_job": """
         INSERT INTO watchbill.cancels (job_id, fence, epoch, requested_at) VALUES (<ready>, 1, 1, now())""",
     "living_node_has_beat": """
@@ -75,9 +79,15 @@ DAMAGE = {
         UPDATE watchbill.claims SET epoch = epoch {NEVER_DRAWN};
         UPDATE watchbill.beats b SET epoch = epoch {NEVER_DRAWN}
         WHERE NOT EXISTS (SELECT FROM watchbill.nodes n WHERE n.epoch = b.epoch)""",
-    "hold_has_job": "INSERT INTO watchbill.holds VALUES ('key:other', <ready>)",
+    "hold_has_job": "INSERT INTO watchbill.holds VALUES ('key:api', <ready>)",
+    "hold_has_state": "DELETE FROM watchbill.limit_states WHERE key = 'key:api'",
+    "key_within_maximum": """
+        UPDATE watchbill.limits SET max = 0 WHERE name = 'api';
+        COMMIT;
+        UPDATE watchbill.jobs SET priority = 1 WHERE id = <running>""",
     "ordered_key_has_one_hold": """
         UPDATE watchbill.jobs SET order_key = 'order:send:x' WHERE id IN (<ready>, <later>);
+        INSERT INTO watchbill.limit_states (key, name) VALUES ('order:send:x', 'order:send');
         INSERT INTO watchbill.holds VALUES ('order:send:x', <ready>), ('order:send:x', <later>)""",
     "waiting_job_has_full_key": """
         UPDATE watchbill.jobs SET wait = 'parked', wait_key = 'key:api', limit_keys = '{key:api}'
@@ -85,6 +95,20 @@ DAMAGE = {
     "idempotent_job_exists": "DELETE FROM watchbill.jobs WHERE id = <ready>",
     "dependency_has_child": "DELETE FROM watchbill.jobs WHERE id = <child>",
     "schedule_has_timer": "DELETE FROM watchbill.timers",
+    "stored_schedule_is_valid": """
+        ALTER TABLE watchbill.schedules DISABLE TRIGGER USER;
+        UPDATE watchbill.schedules SET queue = repeat('x', 300);
+        ALTER TABLE watchbill.schedules ENABLE TRIGGER USER""",
+    "counted_hour_equals_history": """
+        INSERT INTO watchbill.rollups (
+          grain, dimension, at, name, succeeded, skipped, failed, timed_out, lost, snoozed, dead, canceled,
+          run_seconds, wait_seconds, is_counted)
+        VALUES ('hour', 'all', date_trunc('hour', now()), '', 7, 0, 1, 0, 0, 0, 1, 0, 1, 1, true)""",
+    "operation_adds_up": """
+        INSERT INTO watchbill.bulk_operations (kind, conditions, arguments, created_by, created_at, next_at, seen)
+        VALUES ('retry', '[]', '{}', 'ann', now(), now(), 1)""",
+    "public_calls_nothing": "GRANT EXECUTE ON FUNCTION watchbill.purge TO PUBLIC",
+    "row_security_is_complete": "ALTER TABLE watchbill.jobs ENABLE ROW LEVEL SECURITY",
     "timer_is_ahead": "UPDATE watchbill.timers SET last_slot = next_run",
     "slot_is_open_while_its_job_is": f"""
         INSERT INTO watchbill.slots (schedule_id, slot, job_id, fired_at)
@@ -93,6 +117,10 @@ DAMAGE = {
     "moving_token_knows_since_when": "UPDATE watchbill.tokens SET asked_at = now() WHERE token = 0",
     "group_has_all_tokens": "DELETE FROM watchbill.tokens WHERE token = 0",
     "owner_lives": "UPDATE watchbill.tokens SET epoch = 5 WHERE token = 0",
+    "next_owner_lives": "UPDATE watchbill.tokens SET next = 5, asked_at = now() WHERE token = 0",
+    "token_moves_in_time": """
+        UPDATE watchbill.tokens t SET next = n.epoch, asked_at = now() - interval '1 hour'
+        FROM watchbill.nodes n WHERE n.name = 'one' AND t.token = 0""",
     "pin_has_token": "DELETE FROM watchbill.tokens WHERE token = 4",
     "extra_token_has_pin": "INSERT INTO watchbill.tokens (token_group, token, epoch, fence) VALUES ('cells', 9, 0, 1)",
     "pin_ranks_have_no_gaps": "UPDATE watchbill.pins SET rank = 2",
@@ -208,6 +236,20 @@ def test_what_an_open_transaction_hides_is_undecided(site: Site) -> None:
         other.rollback()
     (found,) = site.verify()
     assert (found.state, found.held_by) == ("damage", None)
+
+
+def test_two_tenants_may_use_the_same_id(site: Site) -> None:
+    """A producer chooses ids, so one tenant could otherwise make another's look damaged."""
+    site.execute("""
+        SELECT watchbill.enqueue('send', id => <done>, tenant => 'other');
+        INSERT INTO watchbill.finished_jobs SELECT (jsonb_populate_record(f, '{"tenant": "third"}')).*
+        FROM watchbill.finished_jobs f WHERE f.id = <done>""")  # fmt: skip
+    assert site.verify(full=True) == []
+
+
+def test_a_limit_that_was_lowered_is_no_damage(site: Site) -> None:
+    site.db.value("set_limit", name="api", max=0)
+    assert site.verify(full=True) == []
 
 
 def test_a_full_run_is_continued_where_it_was(site: Site) -> None:

@@ -25,8 +25,8 @@ Kind = Literal["S", "E"]
 
 @dataclass(frozen=True)
 class Invariant:
-    """What is always true. `table` is the table of which it looks at parts, with the column of the job's id there; None
-    if it looks at small tables as a whole."""
+    """What is always true. `table` is the table of which it looks at parts, with the column of a job's id, if any;
+    None if it looks at small tables as a whole."""
 
     name: str
     kind: Kind

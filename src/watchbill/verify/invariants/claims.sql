@@ -35,6 +35,23 @@ WHERE NOT EXISTS (SELECT FROM {schema}.nodes n WHERE n.epoch = c.epoch)
     WHERE j.id = ANY (c.job_ids)
       AND j.fence = c.fence)
 
+-- name: claim_is_swept
+-- kind: E
+-- says: a claim of an hour ago has a running job, while a node lives
+SELECT 'claim ' || c.fence, 'none of its jobs runs any more', c.xmin::text || c.ctid
+FROM {schema}.claims c
+WHERE c.at < {schema}.now() - interval '1 hour'
+  AND NOT EXISTS (
+    SELECT
+    FROM {schema}.jobs j
+    WHERE j.id = ANY (c.job_ids)
+      AND j.fence = c.fence)
+  AND EXISTS (
+    SELECT
+    FROM {schema}.beats b
+    JOIN {schema}.nodes m USING (epoch)
+    WHERE b.at + m.lease > {schema}.now())
+
 -- name: stop_request_has_job
 -- kind: S
 -- says: a stop request belongs to a job that is asked to stop
@@ -62,7 +79,7 @@ WHERE (n.state IN ('active', 'draining')) IS DISTINCT FROM (b.epoch IS NOT NULL)
 
 -- name: only_living_nodes_declare
 -- kind: E
--- says: only living nodes have rows in node_types, declarations and flow_declarations
+-- says: only living nodes have rows in node_types, runs, declarations and flow_declarations
 SELECT
   'epoch ' || o.epoch,
   format('%s has rows of it, and no such node lives', o.relation),
@@ -70,6 +87,9 @@ SELECT
 FROM (
   SELECT DISTINCT t.epoch, 'node_types' AS relation
   FROM {schema}.node_types t
+  UNION ALL
+  SELECT DISTINCT r.epoch, 'runs'
+  FROM {schema}.runs r
   UNION ALL
   SELECT DISTINCT d.epoch, 'declarations'
   FROM {schema}.declarations d

@@ -48,6 +48,41 @@ WHERE NOT EXISTS (SELECT FROM {schema}.beats b WHERE b.epoch = o.epoch)
     WHERE l.name = 'leader/' || o.token_group
       AND l.holder IS NOT NULL)
 
+-- name: next_owner_lives
+-- kind: E
+-- says: a token moves to a node that lives, while the group has a leader
+SELECT
+  'group ' || o.token_group,
+  format('%s of its tokens move to epoch %s, which does not live', o.number, o.next), NULL
+FROM (
+  SELECT t.token_group, t.next, count(*) AS number
+  FROM {schema}.tokens t
+  WHERE t.next <> 0
+  GROUP BY 1, 2) o
+WHERE NOT EXISTS (SELECT FROM {schema}.beats b WHERE b.epoch = o.next)
+  AND EXISTS (
+    SELECT
+    FROM {schema}.locks l
+    JOIN {schema}.beats b USING (epoch)
+    WHERE l.name = 'leader/' || o.token_group
+      AND l.holder IS NOT NULL)
+
+-- name: token_moves_in_time
+-- kind: E
+-- says: a token has moved a minute after the time for a hand-over, while the group has a leader
+SELECT
+  'token ' || t.token || ' of group ' || t.token_group,
+  format('it moves to epoch %s since %s', t.next, t.asked_at), t.xmin::text || t.ctid
+FROM {schema}.tokens t
+JOIN {schema}.token_groups g ON g.name = t.token_group
+WHERE t.asked_at < {schema}.now() - g.handover_timeout - interval '1 minute'
+  AND EXISTS (
+    SELECT
+    FROM {schema}.locks l
+    JOIN {schema}.beats b USING (epoch)
+    WHERE l.name = 'leader/' || g.name
+      AND l.holder IS NOT NULL)
+
 -- name: pin_has_token
 -- kind: S
 -- says: a pin has a token of its own

@@ -7,7 +7,7 @@
 SELECT 'job ' || x.id, format('history has it twice, as %s and %s', x.state, f.state)
 FROM {table} x
 JOIN {schema}.finished_jobs f
-  ON f.id = x.id AND f.finished_at >= x.created_at - interval '1 day'
+  ON f.id = x.id AND f.tenant = x.tenant AND f.finished_at >= x.created_at - interval '1 day'
 WHERE {part}
   AND (f.tableoid, f.ctid) > (x.tableoid, x.ctid)
 

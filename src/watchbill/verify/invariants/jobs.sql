@@ -8,7 +8,7 @@
 SELECT 'job ' || x.id, 'history has it too, as ' || f.state
 FROM {table} x
 JOIN {schema}.finished_jobs f
-  ON f.id = x.id AND f.finished_at >= x.created_at - interval '1 day'
+  ON f.id = x.id AND f.tenant = x.tenant AND f.finished_at >= x.created_at - interval '1 day'
 WHERE {part}
 
 -- name: fence_has_claim
@@ -123,6 +123,19 @@ SELECT 'job ' || x.id, format('it has used %s of %s attempts', x.attempt, x.max_
 FROM {table} x
 WHERE {part}
   AND x.attempt NOT BETWEEN 0 AND x.max_attempts
+
+-- name: single_attempt_is_not_claimed_ahead
+-- kind: E
+-- scans: jobs by id
+-- says: a waiting job with one attempt has a class that is never claimed ahead of a free slot
+SELECT
+  'job ' || x.id, 'it has one attempt, and may be claimed ahead of a free handler slot',
+  x.xmin::text || x.ctid
+FROM {table} x
+WHERE {part}
+  AND x.max_attempts = 1
+  AND x.class = 0
+  AND x.fence = 0
 
 -- name: known_policy
 -- kind: S

@@ -22,6 +22,40 @@ WHERE {part}
     ELSE x.key <> ALL (coalesce(j.limit_keys, '{{}}'))
   END
 
+-- name: hold_has_state
+-- kind: S
+-- scans: holds by job_id
+-- says: a key that a job holds has a row of limit_states
+SELECT 'key ' || x.key, format('job %s holds it, and it has no state', x.job_id)
+FROM {table} x
+WHERE {part}
+  AND NOT EXISTS (SELECT FROM {schema}.limit_states s WHERE s.key = x.key)
+
+-- An operator may lower a limit below the number of jobs that run: these end first. So only jobs
+-- count whose rows were written after the limit, as by their claim.
+-- name: key_within_maximum
+-- kind: E
+-- says: of the jobs that were claimed since a limit was set, no more hold a key than it allows
+SELECT
+  'key ' || o.key, format('%s jobs hold it, and its limit is %s', o.number, o.max), o.version
+FROM (
+  SELECT h.key, m.max, count(*) AS number, max(j.fence)::text AS version
+  FROM {schema}.holds h
+  JOIN {schema}.limit_states s ON s.key = h.key
+  JOIN (
+    SELECT l.name, l.max, l.xmin AS set_by
+    FROM {schema}.limits l
+    UNION ALL
+    SELECT 'queue:' || q.name, q.max, q.xmin
+    FROM {schema}.queues q) m ON m.name = s.name
+  JOIN {schema}.jobs j ON j.id = h.job_id
+  WHERE m.max IS NOT NULL
+    AND j.fence <> 0
+    AND NOT j.canceling
+    AND age(j.xmin) < age(m.set_by)
+  GROUP BY h.key, m.max
+  HAVING count(*) > m.max) o
+
 -- name: ordered_key_has_one_hold
 -- kind: S
 -- scans: holds by job_id

@@ -14,6 +14,16 @@ FULL JOIN {schema}.timers t ON t.schedule_id = s.id
 WHERE s.id IS NULL
   OR t.schedule_id IS NULL
 
+-- name: stored_schedule_is_valid
+-- kind: E
+-- scans: schedules
+-- says: the checks of this release accept every schedule, with its pattern
+SELECT 'schedule ' || x.name, e.error, x.xmin::text || x.ctid
+FROM {table} x
+CROSS JOIN LATERAL {schema}._find_stored_error(x) e(error)
+WHERE {part}
+  AND e.error IS NOT NULL
+
 -- name: timer_is_ahead
 -- kind: S
 -- says: the next run of a schedule is after its last slot
