@@ -85,6 +85,40 @@ def test_killed_node_repeats_nothing_and_leaves_nothing_out(
     assert connection.execute("SELECT count(*) FROM watchbill.jobs").fetchone() == (JOBS,)
 
 
+def test_backfill_of_a_schedule_and_of_a_file(watchbill: Watchbill, connection: psycopg.Connection) -> None:
+    """These are the commands of docs/howto/bulk.md."""
+    connection.execute(
+        "SELECT watchbill.add_schedule('nightly', every => '1 hour', type => 'nightly', start => '2026-01-01Z')"
+    )
+    span = ("--from", "2026-03-01T00:00Z", "--to", "2026-03-01T04:30Z")
+    looked = watchbill.here("backfill", "slots", "nightly", *span, "--dry-run")
+    assert (looked.returncode, looked.stdout.split(",")[0]) == (0, "5 slots")
+    done = watchbill.here("backfill", "slots", "nightly", *span, "--yes")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "5 jobs enqueued")
+    again = watchbill.here("backfill", "slots", "nightly", *span, "--yes")
+    assert again.stdout.splitlines() == ["0 slots", "5 other slots left out: a backfill has made its job already"]
+    shown = watchbill.here("schedules", "history", "nightly").stdout
+    assert shown.count("(backfill)") == 5
+    assert "no schedule 'nightli'" in watchbill.here("backfill", "slots", "nightli", *span).stderr
+
+    items = watchbill.directory / "items.jsonl"
+    items.write_text('{"item_id": 1}\n\n{"item_id": "b"}\n')
+    words = ("backfill", "enqueue", "reindex", "--file", "items.jsonl", "--key", "{item_id}", "--unchecked", "--yes")
+    first, second = watchbill.here(*words), watchbill.here(*words)
+    assert (first.returncode, first.stdout.splitlines()) == (0, ["2 jobs of type reindex", "2 jobs enqueued"])
+    assert second.stdout.splitlines()[1:] == ["0 jobs enqueued", "2 items not enqueued: a job has its key"]
+    found = connection.execute("SELECT idempotency_key, payload FROM watchbill.jobs WHERE type = 'reindex' ORDER BY 1")
+    assert found.fetchall() == [("1", {"item_id": 1}), ("b", {"item_id": "b"})]
+    for text, message in (
+        ("{", "Line 1 is not JSON"),
+        ("[1]", "Line 1 is not a JSON object"),
+        ("{}", "has no 'item_id'"),
+    ):
+        items.write_text(text)
+        refused = watchbill.here(*words)
+        assert (refused.returncode, message in refused.stderr) == (2, True), refused.stderr
+
+
 def test_interrupted_command_leaves_its_operation_and_says_how_to_find_it(
     watchbill: Watchbill, connection: psycopg.Connection
 ) -> None:

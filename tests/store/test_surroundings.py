@@ -214,12 +214,12 @@ def test_every_function_that_reads_the_clock_takes_now(db: Db) -> None:
           AND coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) ~ '\\m_?clock(_timestamp)?\\(\\)'
           AND NOT coalesce('now' = ANY (p.proargnames), false)""")
     # uuid7 takes the time under another name, and the trigger finds it in the row when a verb has put it there.
-    # _execute_sql_job measures how long a command takes, _run_operation_step and the steps of _observe how long a step
-    # does. The short ways of enqueue send jobs with a given time to it.
+    # _execute_sql_job measures how long a command takes, the steps of operations and of _observe how long a step does.
+    # The short ways of enqueue send jobs with a given time to it.
     short_ways = {"_enqueue_plain", "_enqueue_plain_many"}
     expected = {
-        "_clock", "now", "uuid7", "_check_schedule", "_find_step_error", "_execute_sql_job", "_run_operation_step",
-        "_count_history", "_end_step", "_summarize_history", "_find_upkeep_alerts",
+        "_clock", "now", "uuid7", "_check_schedule", "_find_step_error", "_execute_sql_job", "_change_jobs",
+        "_backfill_slots", "_enqueue_items", "_count_history", "_end_step", "_summarize_history", "_find_upkeep_alerts",
     }  # fmt: skip
     assert {row.proname for row in rows} - short_ways == expected
     rows = db.execute("""

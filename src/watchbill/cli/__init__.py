@@ -38,6 +38,7 @@ _COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "dead": ("operations:dead", "List, group, retry and purge dead jobs."),
         "schedules": ("schedules:app", "Write, list and run schedules, and ask why one does not fire."),
         "operations": ("bulk:app", "List, show, pause, resume and cancel bulk operations, which change many jobs."),
+        "backfill": ("backfill:app", "Enqueue a job for each slot of the past, or for each line of a file."),
         "cron": ("cron:app", "Try patterns: next, prev, between, explain, check, preview."),
     },
     "Who may run what, and where": {

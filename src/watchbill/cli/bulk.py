@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -31,7 +31,7 @@ from watchbill.cli.table import LongName, Wrapped
 from watchbill.client import bulk_operations
 from watchbill.errors import name_commands
 from watchbill.filters.condition import Condition
-from watchbill.model.bulk_operation import BulkOperation, OperationKind, OperationPreview
+from watchbill.model.bulk_operation import BulkOperation, ChangeKind, OperationKind, OperationPreview
 
 app = command_group(
     "List, show, pause, resume and cancel bulk operations, which change many jobs. Without a command: list."
@@ -45,6 +45,13 @@ _WORDS: dict[OperationKind, tuple[str, str]] = {
     "purge": ("Purge", "deleted"),
     "set_priority": ("Change the priority of", "changed"),
     "move_queue": ("Move", "moved"),
+    "backfill_slots": ("Backfill", "enqueued"),
+    "enqueue": ("Enqueue", "enqueued"),
+}
+# How those are called that it leaves out; of other kinds, jobs that are not changed.
+_UNCHANGED: dict[OperationKind, tuple[str, str]] = {
+    "backfill_slots": ("slot", "backfilled"),
+    "enqueue": ("item", "enqueued"),
 }
 MOST_TO_CONFIRM = 1000  # of more jobs the number has to be typed
 _MOST_TYPES = 10
@@ -62,7 +69,7 @@ OperationId = Annotated[int, typer.Argument(metavar="ID", help="The number of th
 
 def change_all(
     options: GlobalOptions,
-    kind: OperationKind,
+    kind: ChangeKind,
     conditions: Sequence[Condition],
     *,
     text: str | None,
@@ -75,22 +82,27 @@ def change_all(
     """Shows which jobs match, asks, and changes them. Exits with 1 if some could not be changed."""
     if not conditions:
         raise Usage("The filter is empty.", hint="Say which jobs: --where 'queue:mail'.")
-    speed = _read_rate(rate)
+    speed = read_rate(rate)
     found = options.run(bulk_operations.preview(kind, conditions, most))
     _print_preview(found)
     if dry_run or not (found.jobs or not found.is_complete):
         return
     if not yes:
-        _ask(kind, found)
+        ask(kind, found.jobs, "job", is_complete=found.is_complete)
     operation = options.run(
         bulk_operations.start(kind, conditions, text=text, arguments=arguments, rate=speed, max_jobs=most)
     )
-    ended = _work_off(options, operation, found)
+    finish(options, operation, _count(found))
+
+
+def finish(options: GlobalOptions, operation: int, total: str) -> NoReturn:
+    """Does the steps of an operation, says how it ended, and exits."""
+    ended = _work_off(options, operation, total)
     _print_end(ended)
     raise typer.Exit(0 if ended.state == "done" and not ended.failed else 1)
 
 
-def _read_rate(rate: str | None) -> float | None:
+def read_rate(rate: str | None) -> float | None:
     if rate is None:
         return None
     match = _RATE.fullmatch(rate)
@@ -100,7 +112,11 @@ def _read_rate(rate: str | None) -> float | None:
 
 
 def _count(found: OperationPreview) -> str:
-    return pluralize(found.jobs, "job") if found.is_complete else f"at least {pluralize(found.jobs, 'job')}"
+    return count_things(found.jobs, "job", is_complete=found.is_complete)
+
+
+def count_things(number: int, noun: str, *, is_complete: bool) -> str:
+    return pluralize(number, noun) if is_complete else f"at least {pluralize(number, noun)}"
 
 
 def _print_preview(found: OperationPreview) -> None:
@@ -116,24 +132,25 @@ def _print_preview(found: OperationPreview) -> None:
         say(f"{pluralize(number, 'other job')} cannot be changed: {reason}")
 
 
-def _ask(kind: OperationKind, found: OperationPreview) -> None:
+def ask(kind: OperationKind, number: int, noun: str, *, is_complete: bool) -> None:
     verb, _ = _WORDS[kind]
-    if found.is_complete and found.jobs <= MOST_TO_CONFIRM and kind != "purge":
-        typer.confirm(f"{verb} {pluralize(found.jobs, 'job')}?", abort=True)
+    things = count_things(number, noun, is_complete=is_complete)
+    if is_complete and number <= MOST_TO_CONFIRM and kind != "purge":
+        typer.confirm(f"{verb} {things}?", abort=True)
         return
-    typed: str = typer.prompt(f"{verb} {_count(found)}? Type the number")
-    if re.sub(r"[\s,.]", "", typed) != str(found.jobs):
-        raise Usage(f"{typed!r} is not the number of jobs. Nothing was changed.", hint=f"Type {found.jobs}.")
+    typed: str = typer.prompt(f"{verb} {things}? Type the number")
+    if re.sub(r"[\s,.]", "", typed) != str(number):
+        raise Usage(f"{typed!r} is not the number of {noun}s. Nothing was changed.", hint=f"Type {number}.")
 
 
-def _work_off(options: GlobalOptions, operation: int, found: OperationPreview) -> BulkOperation:
+def _work_off(options: GlobalOptions, operation: int, total: str) -> BulkOperation:
     """Does the steps until the operation has ended, or is paused."""
     try:
         with options.open_client() as client:
             while (pause := client.run(bulk_operations.run_step(operation))) is not None:
                 if is_terminal():
                     seen = client.run(bulk_operations.get(operation)).seen
-                    show_progress(f"{seen:,} of {_count(found)}")
+                    show_progress(f"{seen:,} of {total}")
                 time.sleep(min(pause, _LONGEST_PAUSE_SECONDS))
             return client.run(bulk_operations.get(operation))
     except KeyboardInterrupt:
@@ -151,8 +168,9 @@ def _work_off(options: GlobalOptions, operation: int, found: OperationPreview) -
 
 def _print_end(ended: BulkOperation) -> None:
     say(f"{pluralize(ended.done, 'job')} {_WORDS[ended.kind][1]}")
+    noun, verb = _UNCHANGED.get(ended.kind, ("job", "changed"))
     for reason, number in ended.reasons.items():
-        say(f"{pluralize(number, 'job')} not changed: {reason}")
+        say(f"{pluralize(number, noun)} not {verb}: {reason}")
     if ended.state != "done":
         cause = f": {ended.error}" if ended.error else ""
         commands = f"To go on: watchbill operations resume {ended.id}"

@@ -136,14 +136,14 @@ def enqueue(
     if run_at is not None:
         chosen["run_at"] = read_instant(run_at)
     arguments = read_json_object(payload)
-    producer, reference = _find_producer(ctx.obj, type)
+    producer, reference = find_producer(ctx.obj, type)
     try:
         if type in producer.tasks:
             producer.tasks[type].check(arguments)
         with producer.client.connection():  # a person does not wait for a server that does not answer
             pass
         if not unchecked:
-            check_names(producer, reference, type, queue or _find_queue(producer, type))
+            check_names(producer, reference, type, queue or find_queue(producer, type))
         job = producer.enqueue(type, arguments, **chosen)
         answer = {"id": job.id, "created": job.created, "payload_differs": job.payload_differs}
         if not as_json:
@@ -172,7 +172,7 @@ def _read_unique(by: str | None, until: str | None, on_duplicate: str | None) ->
         raise Usage(str(error)) from None
 
 
-def _find_producer(options: GlobalOptions, type: str) -> tuple[App, str | None]:
+def find_producer(options: GlobalOptions, type: str) -> tuple[App, str | None]:
     """Returns the App in this directory, so that its checks, options and middleware apply. If there is none, makes an
     App without tasks."""
     found = find_app_or_none(options.load_settings().app, type)
@@ -185,7 +185,7 @@ def _find_producer(options: GlobalOptions, type: str) -> tuple[App, str | None]:
     return app, reference
 
 
-def _find_queue(app: App, type: str) -> str:
+def find_queue(app: App, type: str) -> str:
     return app.tasks[type].queue if type in app.tasks else "default"
 
 

@@ -43,7 +43,7 @@ from watchbill.cli.table import LongName, Wrapped
 from watchbill.client import figure_operations, job_operations, limit_operations, schedule_operations
 from watchbill.errors import name_commands
 from watchbill.filters.condition import Condition, write_conditions
-from watchbill.model.bulk_operation import OperationKind
+from watchbill.model.bulk_operation import ChangeKind
 from watchbill.model.figures import DIMENSIONS, GRAINS, OUTCOMES, Figure, sum_by_name
 from watchbill.model.job import NodeRecord, Pause, QueueCount
 from watchbill.model.limit_records import QueueRule
@@ -93,7 +93,7 @@ def groups(ctx: typer.Context, type: OnlyType = None, tenant: OnlyTenant = None,
     )
 
 
-def _add_dead_command(kind: OperationKind, meaning: str) -> None:
+def _add_dead_command(kind: ChangeKind, meaning: str) -> None:
     @dead.command(kind, help=meaning)
     def command(
         ctx: typer.Context,

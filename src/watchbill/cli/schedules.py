@@ -39,6 +39,7 @@ from watchbill.model.schedule import FLOW, Reason, ScheduleFilter, ScheduleMetri
 
 app = command_group("Write, list and run schedules, and ask why one does not fire. Without a command: list.")
 
+_KINDS = {"hand": "by hand", "start": "on start", "backfill": "backfill"}  # how slots are called that no clock made
 Name = Annotated[str, typer.Argument(help="The schedule's name.", autocompletion=complete_schedule)]
 Tenant = Annotated[str, typer.Option(help="The tenant.", callback=act_for_tenant)]
 Unchecked = Annotated[bool, typer.Option("--unchecked", help="Also a task that no live node handles.")]
@@ -403,7 +404,7 @@ def _show_time(found: ScheduleRecord, moment: datetime | None) -> str:
 def _show_slot(found: ScheduleRecord, slot: SlotRecord) -> str:
     first = _show_time(found, slot.slot)
     if slot.kind != "clock":
-        return f"{first} ({'by hand' if slot.kind == 'hand' else 'on start'})"
+        return f"{first} ({_KINDS[slot.kind]})"
     return first if slot.until is None else f"{first} to {_show_time(found, slot.until)} ({slot.count})"
 
 

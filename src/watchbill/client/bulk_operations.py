@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +18,9 @@ from watchbill.filters.condition import Condition, write_conditions
 from watchbill.model.bulk_operation import (
     POSSIBLE_STATES,
     USUAL_STATES,
+    BackfillPreview,
     BulkOperation,
+    ChangeKind,
     OperationKind,
     OperationPreview,
 )
@@ -35,9 +37,7 @@ class NoSuchOperation(WatchbillError):
         super().__init__(f"There is no operation {operation}.", hint="`watchbill operations list` shows them.")
 
 
-def preview(
-    kind: OperationKind, conditions: Sequence[Condition], most: int | None = None
-) -> Operation[OperationPreview]:
+def preview(kind: ChangeKind, conditions: Sequence[Condition], most: int | None = None) -> Operation[OperationPreview]:
     """Counts what an operation would change, exactly up to EXACT_JOBS or `most`, and as far as it gets in
     PREVIEW_SECONDS."""
     names_state = any(each.field in ("state", "waits") and not each.is_negated for each in conditions)
@@ -81,6 +81,29 @@ def start(
         "start_operation", (kind, write_conditions(conditions), text, given, rate, max_jobs, idempotency_key), (int,)
     )
     return int(operation)
+
+
+def describe_backfill(
+    schedule: str, since: datetime, until: datetime, *, tenant: str | None = None, only_missed: bool = False
+) -> dict[str, Any]:
+    """The arguments of an operation that makes a job for each slot between two instants of the past."""
+    times = {"from": _write_instant(since), "until": _write_instant(until)}
+    return {"schedule": schedule, **times, "tenant": tenant, "only_missed": only_missed}
+
+
+def _write_instant(instant: datetime) -> str:
+    return instant.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def preview_backfill(arguments: dict[str, Any]) -> Operation[BackfillPreview]:
+    (row,) = yield Statement("preview_backfill", (orjson.dumps(arguments).decode(), EXACT_JOBS), BackfillPreview)
+    return BackfillPreview(*row)
+
+
+def add_items(operation: int, items: Sequence[dict[str, Any]]) -> Operation[int]:
+    """Adds jobs to an operation that enqueues; returns how many it has now. `resume` begins it."""
+    ((held,),) = yield Statement("add_operation_items", (operation, orjson.dumps(items).decode()), (int,))
+    return int(held)
 
 
 def run_step(operation: int) -> Operation[float | None]:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-OperationKind = Literal["retry", "cancel", "release", "purge", "set_priority", "move_queue"]
-OperationState = Literal["running", "paused", "done", "canceled", "failed"]
+ChangeKind = Literal["retry", "cancel", "release", "purge", "set_priority", "move_queue"]
+OperationKind = ChangeKind | Literal["backfill_slots", "enqueue"]  # the last two make jobs
+OperationState = Literal["pending", "running", "paused", "done", "canceled", "failed"]
 # The states of jobs that each kind takes: those that a filter without states means, and all that it can change.
-USUAL_STATES: dict[OperationKind, tuple[str, ...]] = {
+USUAL_STATES: dict[ChangeKind, tuple[str, ...]] = {
     "retry": ("failed", "dead"),
     "cancel": ("blocked", "queued", "running", "failed", "suspended"),
     "release": ("running",),
@@ -46,6 +47,18 @@ class BulkOperation:
     @property
     def is_over(self) -> bool:
         return self.state in ("done", "canceled", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillPreview:
+    """For how many slots a backfill would make jobs: from `first` to `last`. `obstacles` counts those for which it
+    makes none, by reason. If `is_complete` is false, there are more."""
+
+    slots: int
+    first: datetime | None
+    last: datetime | None
+    obstacles: dict[str, int]
+    is_complete: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ class SlotRecord:
     """
 
     slot: datetime
-    kind: Literal["clock", "hand", "start"]
+    kind: Literal["clock", "hand", "start", "backfill"]
     until: datetime | None
     count: int
     outcome: SlotOutcome | None

@@ -14,7 +14,7 @@ from watchbill.dashboard.api.shapes import Body, Limit, Query, Text, describe, l
 from watchbill.dashboard.problems import Problem
 from watchbill.dashboard.searches import read_search
 from watchbill.filters.condition import Condition
-from watchbill.model.bulk_operation import BulkOperation, OperationKind, OperationPreview
+from watchbill.model.bulk_operation import BulkOperation, ChangeKind, OperationPreview
 
 MOST_IDS = 100
 
@@ -22,7 +22,7 @@ MOST_IDS = 100
 class NewOperation(Body):
     """Which jobs to change, and how. Give `q`, `ids` or both. With `dry_run` nothing is changed."""
 
-    kind: OperationKind
+    kind: ChangeKind
     q: Text = Field("", description="A filter, such as `state:dead type:mail.*`.")
     ids: Annotated[list[UUID], Field(min_length=1, max_length=MOST_IDS)] | None = None
     arguments: dict[str, Any] = Field(

@@ -23,7 +23,7 @@ from watchbill.dashboard.rendering import leave_notice, show
 from watchbill.dashboard.searches import read_search
 from watchbill.dashboard.visit import Visit, get_visit
 from watchbill.filters.condition import Condition, write_conditions
-from watchbill.model.bulk_operation import USUAL_STATES, BulkOperation, OperationKind, OperationPreview
+from watchbill.model.bulk_operation import USUAL_STATES, BulkOperation, ChangeKind, OperationKind, OperationPreview
 from watchbill.model.ids import read_id
 from watchbill.model.states import STATES
 
@@ -57,7 +57,7 @@ WORDS: Mapping[OperationKind, Words] = {
 class Wanted:
     """What a form asks for. `ids` are those of chosen jobs; without them, it is all that match the filter."""
 
-    kind: OperationKind
+    kind: ChangeKind
     filter: str
     ids: Sequence[str]
     conditions: Sequence[Condition]
@@ -110,7 +110,7 @@ def _show_question(
     return show(request, "bulk.html", frame, values, status=422 if problem else 200)
 
 
-def _needs_number(kind: OperationKind, found: OperationPreview) -> bool:
+def _needs_number(kind: ChangeKind, found: OperationPreview) -> bool:
     return kind == "purge" or not found.is_complete or found.jobs > MOST_WITHOUT_NUMBER
 
 
@@ -169,9 +169,9 @@ async def _read_bulk_form(request: Request) -> tuple[dict[str, str], list[str]]:
 
 def _read_wanted(visit: Visit, frame: Frame, fields: Mapping[str, str], ids: Sequence[str]) -> Wanted:
     kind = read_field(fields, "kind")
-    if kind not in get_args(OperationKind):
+    if kind not in get_args(ChangeKind):
         raise Problem(422, f"There is no change {kind!r}.")
-    chosen = cast("OperationKind", kind)
+    chosen = cast("ChangeKind", kind)
     text = fields.get("q", "").strip()
     most = _read_count(fields.get("most", ""))
     if ids:

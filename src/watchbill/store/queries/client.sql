@@ -281,6 +281,13 @@ FROM {schema}.audit_list(
 SELECT {schema}.start_operation(
   %s::text, %s::jsonb, %s::text, %s::jsonb, %s::float8, %s::bigint, %s::text)
 
+-- name: preview_backfill
+SELECT slots, first, last, obstacles, is_complete
+FROM {schema}.preview_backfill(%s::jsonb, %s::int)
+
+-- name: add_operation_items
+SELECT {schema}.add_operation_items(%s::bigint, %s::jsonb)
+
 -- name: run_operation
 SELECT {schema}.run_operations(%s::bigint)
 

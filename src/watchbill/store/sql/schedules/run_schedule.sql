@@ -87,8 +87,8 @@ AS $$
 DECLARE
   job uuid;
   instant timestamptz := t;
-  -- The earlier jobs of the schedule that have not ended, the last one first; NULL if `overlap`
-  -- allows them.
+  -- The earlier jobs of the schedule that have not ended, without those of a backfill, the last one
+  -- first; NULL if `overlap` allows them.
   unfinished uuid[];
   refusal text; -- by a quota of the tenant
 BEGIN
@@ -99,7 +99,8 @@ BEGIN
       FROM slots o
       WHERE o.schedule_id = s.id
         AND o.outcome IS NULL
-        AND o.job_id IS NOT NULL);
+        AND o.job_id IS NOT NULL
+        AND o.kind <> 'backfill');
   END IF;
   IF _may_have_quota(s.tenant) AND num_nonnulls(s.type, s.command) > 0 THEN
     IF kind = 'start' THEN

@@ -151,9 +151,10 @@ BEGIN
         WHERE o.schedule_id = ANY (ids)
           AND o.outcome IS NULL
           AND o.job_id IS NOT NULL
+          AND o.kind <> 'backfill'
         GROUP BY 1),
       -- `previous` is the last unfinished job of the schedule, or its job of an earlier slot in
-      -- this tick.
+      -- this tick. The jobs of a backfill keep no slot of the present waiting.
       outcomes AS MATERIALIZED (
         SELECT
           r.*,

@@ -76,7 +76,7 @@ BEGIN
   UPDATE bulk_operations o
   SET state = 'canceled', ended_at = t
   WHERE o.tenant = tenant
-    AND o.state IN ('running', 'paused', 'failed');
+    AND o.state IN ('pending', 'running', 'paused', 'failed');
   -- This audit row names no tenant in its column `tenant`, because the erasure deletes the audit
   -- rows of the tenant.
   PERFORM _audit('erase_tenant', 'tenant ' || tenant, NULL, '{"started": true}', t);
@@ -338,6 +338,7 @@ BEGIN
   END IF;
   PERFORM _lock_quotas();
   DELETE FROM bulk_operations x WHERE x.tenant = e.tenant;
+  DELETE FROM bulk_items x WHERE x.tenant = e.tenant;
   DELETE FROM api_keys x WHERE x.tenant = e.tenant;
   DELETE FROM saved_filters x WHERE x.tenant = e.tenant;
   DELETE FROM tenants x WHERE x.tenant = e.tenant;

@@ -35,6 +35,7 @@ BEGIN
       ended_at = CASE WHEN op.state = 'done' THEN t END,
       next_at = op.next_at,
       reached = op.reached,
+      reached_slot = op.reached_slot,
       seen = op.seen,
       done = op.done,
       skipped = op.skipped,
@@ -59,10 +60,51 @@ RETURNS bulk_operations
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
-  began timestamptz := clock_timestamp();
-  most int := least(
-    500, ceil(coalesce(op.rate, 500)), coalesce(op.max_jobs - op.seen, 500));
   before bulk_operations := op;
+  most int := least(500, ceil(coalesce(op.rate, 500)), coalesce(op.max_jobs - op.seen, 500));
+BEGIN
+  op := CASE op.kind
+      WHEN 'backfill_slots' THEN _backfill_slots(op, most, t)
+      WHEN 'enqueue' THEN _enqueue_items(op, most)
+      ELSE _change_jobs(op, most, t)
+    END;
+  IF op.seen >= op.max_jobs THEN op.state := 'done'; END IF;
+  op.next_at := t + make_interval(secs => coalesce((op.seen - before.seen) / op.rate, 0));
+  RETURN op;
+EXCEPTION
+  -- The schedule of a backfill is being changed.
+  WHEN lock_not_available THEN
+    op := before;
+    op.next_at := t + interval '1 second';
+    RETURN op;
+  WHEN OTHERS THEN
+    op := before; -- as the jobs are again
+    op.state := 'failed';
+    op.error := SQLERRM;
+    RETURN op;
+END $$;
+
+-- Counts what has become of one job or item of an operation.
+CREATE OR REPLACE FUNCTION _count_outcome(op bulk_operations, outcome text, reason text)
+RETURNS bulk_operations
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  op.seen := op.seen + 1;
+  op.done := op.done + (outcome = 'done')::int;
+  op.skipped := op.skipped + (outcome = 'skipped')::int;
+  op.failed := op.failed + (outcome = 'failed')::int;
+  IF outcome <> 'done' THEN op.reasons := _count_reason(op.reasons, reason); END IF;
+  RETURN op;
+END $$;
+
+-- Changes the next jobs that match the conditions of an operation.
+CREATE OR REPLACE FUNCTION _change_jobs(op bulk_operations, most int, t timestamptz)
+RETURNS bulk_operations
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_variable
+DECLARE
+  began timestamptz := clock_timestamp();
+  seen_before bigint := op.seen;
   ids uuid[] := '{}'; -- of the jobs that are purged together, at the end
   tenants text[] := '{}';
   is_over boolean := false;
@@ -77,7 +119,7 @@ BEGIN
     END IF;
     -- Jobs of two tenants may have one id: a step ends between two ids.
     EXIT WHEN clock_timestamp() > began + interval '200 ms' AND r.id <> op.reached
-      AND op.seen > before.seen;
+      AND op.seen > seen_before;
     SELECT * INTO a FROM _act_on_job(op, r.id, r.seq, r.state, r.type, t);
     IF op.kind = 'purge' AND a.outcome = 'done' THEN
       ids := ids || r.id;
@@ -89,20 +131,10 @@ BEGIN
       EXIT;
     END IF;
     op.reached := r.id;
-    op.seen := op.seen + 1;
-    op.done := op.done + (a.outcome = 'done')::int;
-    op.skipped := op.skipped + (a.outcome = 'skipped')::int;
-    op.failed := op.failed + (a.outcome = 'failed')::int;
-    IF a.outcome <> 'done' THEN op.reasons := _count_reason(op.reasons, a.reason); END IF;
+    op := _count_outcome(op, a.outcome, a.reason);
   END LOOP;
   op := _purge_jobs(op, ids, tenants, t);
-  IF is_over OR op.seen >= op.max_jobs THEN op.state := 'done'; END IF;
-  op.next_at := t + make_interval(secs => coalesce((op.seen - before.seen) / op.rate, 0));
-  RETURN op;
-EXCEPTION WHEN OTHERS THEN
-  op := before; -- as the jobs are again
-  op.state := 'failed';
-  op.error := SQLERRM;
+  IF is_over THEN op.state := 'done'; END IF;
   RETURN op;
 END $$;
 

@@ -3,6 +3,9 @@
 -- the rights of its creator: if that acts for one tenant, only on jobs of that tenant. `kind` is
 -- retry, cancel, release, purge, set_priority (argument `priority`) or move_queue (argument
 -- `queue`). Without a condition for the state it takes the states that _operation_states() names.
+-- The kinds backfill_slots (backfill_slots.sql has its arguments) and enqueue (argument `tenant`)
+-- make jobs, and take no conditions. One that enqueues waits for add_operation_items() and
+-- resume_operation().
 -- `rate` is in jobs per second, and `max_jobs` says with how many jobs it ends. `filter` is the
 -- text of the filter, for people. Returns its id; with an idempotency key that the same caller has
 -- used, that of the earlier operation.
@@ -23,19 +26,27 @@ DECLARE
   t timestamptz := _clock(now);
   actor text := _actor();
   owner_tenant text := CASE WHEN NOT _acts_for_all_tenants() THEN _read_acting_tenant(NULL) END;
-  all_conditions jsonb;
+  all_conditions jsonb := '[]';
   operation bigint;
 BEGIN
   PERFORM _check_conditions(conditions);
   PERFORM _check_operation(kind, conditions, arguments, rate, max_jobs);
-  all_conditions := _fix_condition_times(conditions, t)
-    || _make_operation_conditions(kind, conditions, owner_tenant, t);
+  arguments := coalesce(arguments, '{}');
+  IF kind = 'backfill_slots' THEN
+    arguments := _complete_backfill(arguments, owner_tenant, t);
+  ELSIF kind = 'enqueue' THEN
+    arguments := jsonb_build_object(
+      'tenant', coalesce(owner_tenant, arguments->>'tenant', _session_tenant()));
+  ELSE
+    all_conditions := _fix_condition_times(conditions, t)
+      || _make_operation_conditions(kind, conditions, owner_tenant, t);
+  END IF;
   INSERT INTO bulk_operations AS o (
-    kind, tenant, filter, conditions, arguments, rate, max_jobs, idempotency_key, created_by,
-    created_at, next_at)
+    kind, state, tenant, filter, conditions, arguments, rate, max_jobs, idempotency_key,
+    created_by, created_at, next_at)
   VALUES (
-    kind, owner_tenant, left(filter, 1000), all_conditions, coalesce(arguments, '{}'), rate,
-    max_jobs, idempotency_key, actor, t, t)
+    kind, CASE kind WHEN 'enqueue' THEN 'pending' ELSE 'running' END, owner_tenant,
+    left(filter, 1000), all_conditions, arguments, rate, max_jobs, idempotency_key, actor, t, t)
   ON CONFLICT DO NOTHING
   RETURNING o.id INTO operation;
   IF operation IS NULL THEN
@@ -47,7 +58,7 @@ BEGIN
       AND o.idempotency_key = idempotency_key
       AND o.kind = kind
       AND o.filter IS NOT DISTINCT FROM left(filter, 1000)
-      AND o.arguments = coalesce(arguments, '{}');
+      AND o.arguments = arguments;
     IF operation IS NULL THEN
       RAISE EXCEPTION 'another operation has the idempotency key %', quote_literal(idempotency_key)
         USING ERRCODE = 'WB014', HINT = 'give another key';
@@ -71,9 +82,13 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
   wrong text := CASE
       WHEN _operation_states(kind) IS NULL THEN
-        'kind is invalid: give retry, cancel, release, purge, set_priority or move_queue'
-      WHEN jsonb_array_length(conditions) NOT BETWEEN 1 AND 20 THEN
+        'kind is invalid: give retry, cancel, release, purge, set_priority, move_queue, '
+          'backfill_slots or enqueue'
+      WHEN kind NOT IN ('backfill_slots', 'enqueue')
+        AND jsonb_array_length(conditions) NOT BETWEEN 1 AND 20 THEN
         'conditions are invalid: give one to twenty'
+      WHEN kind IN ('backfill_slots', 'enqueue') AND conditions <> '[]' THEN
+        'conditions are invalid: this kind takes none'
       WHEN NOT rate BETWEEN 0.001 AND 1e6 THEN
         'rate is invalid: give jobs per second, between 0.001 and 1000000'
       WHEN max_jobs < 1 THEN 'max_jobs is invalid: give at least 1'
@@ -108,6 +123,8 @@ RETURN CASE kind
     WHEN 'purge' THEN '["succeeded", "dead", "canceled"]'
     WHEN 'set_priority' THEN '["blocked", "queued", "failed"]'
     WHEN 'move_queue' THEN '["blocked", "queued", "failed"]'
+    WHEN 'backfill_slots' THEN '[]'
+    WHEN 'enqueue' THEN '[]'
   END;
 
 -- Writes a time as the parser does.
