@@ -193,3 +193,59 @@ def test_survey_reads_little_among_many_jobs(own_db: Db, crowd: str) -> None:
     read = work(db, "_survey", epoch=epoch, queues=["default"])
     assert read.scanned.keys() <= {"installation", "pauses", "unsupported_types", "chore_marks"}
     assert sum(read.entries.values()) <= (1100 if crowd == "claimed" else 40), read
+
+
+def _register_many(db: Db, count: int) -> list[int]:
+    """Nodes as `register` makes them, without a statement for each."""
+    db.node()
+    db.change(
+        """WITH made AS (
+             INSERT INTO {schema}.nodes (epoch, name, app, instance, lease, started_at)
+             SELECT {schema}._next_fence(), 'many-' || g, n.app, n.instance, n.lease, n.started_at
+             FROM {schema}.nodes n, generate_series(1, %s) g
+             RETURNING epoch)
+           INSERT INTO {schema}.beats (epoch, at, n)
+           SELECT m.epoch, b.at, 0 FROM made m, {schema}.beats b""",
+        count - 1,
+    )
+    return [row.epoch for row in db.rows("nodes", "epoch")]
+
+
+def _count_reads(db: Db) -> int:
+    """How many rows of nodes and heartbeats the session has read since its figures were last collected."""
+    ((rows,),) = db.execute(
+        """SELECT sum(pg_stat_get_xact_tuples_returned(x) + pg_stat_get_xact_tuples_fetched(x))::int
+           FROM unnest('{watchbill.beats,watchbill.nodes}'::regclass[]) x"""
+    )
+    return int(rows)
+
+
+def test_sixteen_nodes_watch_all_others_and_the_rest_read_no_heartbeats(db: Db) -> None:
+    """Otherwise the cost of all surveys would grow with the square of the number of nodes."""
+    epochs = _register_many(db, 500)
+    read = {epoch: len(survey(db, epoch)["epochs"] or []) for epoch in epochs}
+    assert list(read.values()) == [500] * 16 + [0] * 484
+
+
+def test_a_survey_of_many_nodes_reads_few_rows_of_heartbeats(db: Db) -> None:
+    """Counted, because an idle node among thousands would spend most of its time on them."""
+    epochs = _register_many(db, 2000)
+    db.execute("ANALYZE watchbill.beats, watchbill.nodes")
+    db.begin()  # figures are collected between transactions
+    before = _count_reads(db)
+    survey(db, epochs[-1])
+    assert _count_reads(db) - before <= 100
+    db.rollback()
+
+
+def test_another_node_watches_soon_after_the_watchers_have_died(db: Db) -> None:
+    """So thousands that die at once are found within two leases: half a lease until others watch, and then a lease."""
+    epochs = _register_many(db, 50)
+    living = epochs[40:]
+    for seconds in (10, 4):
+        db.tick(seconds)
+        for epoch in living:
+            db.value("heartbeat", epoch=epoch)
+    assert [survey(db, epoch)["epochs"] for epoch in living] == [None] * 10
+    db.tick(2)
+    assert [len(survey(db, epoch)["epochs"]) for epoch in living] == [50] * 10

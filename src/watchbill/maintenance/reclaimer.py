@@ -22,6 +22,7 @@ logger = logging.getLogger("watchbill.maintenance")
 
 
 _ENDINGS = {"failed": "queued again"}  # other states are said as they are
+MOST_LOST_AT_ONCE = 100  # nodes in one statement, which has seconds; thousands may die with their machine room
 PAUSE_SECONDS = 3600.0  # long, because the periodic survey (`survey.py`) wakes the reclaimer when a node may be lost
 
 
@@ -55,11 +56,11 @@ class Reclaimer:
     async def run(self) -> float:
         """Reclaims the jobs of nodes that have died. Returns the seconds until the next run."""
         self.wakeup.clear()
-        stale = self._stale
-        if stale:
-            # Other nodes have seen the same. Only one of them declares a node lost; it may also send a heartbeat yet.
-            params = (int8s(list(stale)), int8s(list(stale.values())))
-            for name, host, pid, lease in await self._connection.execute("declare_lost", params):
+        # Other nodes have seen the same. Only one of them declares a node lost; it may also send a heartbeat yet.
+        stale = list(self._stale.items())
+        for first in range(0, len(stale), MOST_LOST_AT_ONCE):
+            epochs, beats = zip(*stale[first : first + MOST_LOST_AT_ONCE], strict=True)
+            for name, host, pid, lease in await self._connection.execute("declare_lost", (int8s(epochs), int8s(beats))):
                 message = "Node %s%s is lost: no heartbeat for %s; its jobs are reclaimed"
                 logger.warning(message, name, _describe_place(host, pid), show_duration(lease))
         rows = await self._connection.execute("reclaim", (int8s([]), int8s([])))

@@ -13,14 +13,14 @@ CREATE OR REPLACE FUNCTION _survey(
   now timestamptz DEFAULT NULL
 )
 RETURNS TABLE (
-  -- All nodes that have not left: their epochs, the numbers and leases of their heartbeats, and the
-  -- ages of these in seconds.
+  -- For a node that watches the others: all nodes that have not left, with their epochs, the
+  -- numbers and leases of their heartbeats, and the ages of these in seconds. NULL for others.
   epochs bigint[],
   beats bigint[],
   leases float8[],
   ages float8[],
   fences bigint[], -- of the claims of this node
-  has_leftover_claim boolean, -- of a node that was lost or has left
+  has_leftover_claim boolean, -- of a node that was lost or has left; false for other nodes too
   -- Seconds until promote() has to be called; negative if a job is due or has expired.
   next_delayed_in float8,
   has_dependency_check boolean,
@@ -51,16 +51,19 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   t timestamptz := _clock(now);
   stopped bigint[] := ARRAY(SELECT x.schedule_id FROM timers x WHERE x.held_slot IS NOT NULL);
+  watches boolean := _watches_nodes(epoch, t);
 BEGIN
-  SELECT
-    array_agg(b.epoch), array_agg(b.n), array_agg(extract(epoch FROM n.lease)::float8),
-    array_agg(extract(epoch FROM t - b.at)::float8)
-  INTO epochs, beats, leases, ages
-  FROM beats b
-  JOIN nodes n USING (epoch);
+  IF watches THEN
+    SELECT
+      array_agg(b.epoch), array_agg(b.n), array_agg(extract(epoch FROM n.lease)::float8),
+      array_agg(extract(epoch FROM t - b.at)::float8)
+    INTO epochs, beats, leases, ages
+    FROM beats b
+    JOIN nodes n USING (epoch);
+  END IF;
   SELECT
     ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = epoch),
-    EXISTS (
+    watches AND EXISTS (
       SELECT
       FROM (SELECT DISTINCT c.epoch FROM claims c) held
       JOIN nodes n USING (epoch)
@@ -105,6 +108,27 @@ BEGIN
     has_sleeping_worker := _has_sleeping_worker();
   END IF;
   RETURN NEXT;
+END $$;
+
+-- Says whether a node watches the heartbeats of all others: the sixteen oldest nodes do that live.
+-- If every node did, the cost of all surveys would grow with the square of the number of nodes. A
+-- node counts as alive for half a lease after its heartbeat, so that others have begun to watch
+-- long before the leases of dead watchers have passed twice.
+CREATE OR REPLACE FUNCTION _watches_nodes(epoch bigint, t timestamptz)
+RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_variable
+BEGIN
+  RETURN NOT EXISTS (
+    SELECT
+    FROM beats b
+    JOIN nodes n USING (epoch)
+    WHERE b.epoch < epoch
+      AND b.at > t - n.lease / 2
+      AND b.at <= t
+    ORDER BY b.epoch
+    OFFSET 15
+    LIMIT 1);
 END $$;
 
 -- Says whether a claim for this node and these queues may find a job. It may still find none,
