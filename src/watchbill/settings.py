@@ -14,7 +14,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -108,6 +108,30 @@ def _read_commands(value: object) -> object:
     return tuple(pairs)
 
 
+def _read_cells(value: object) -> object:
+    """Reads cells from a TOML table, whose values are addresses or tables of them, or from a text such as
+    `a=postgresql://db-a/shop; b=postgresql://db-b/shop`."""
+    if isinstance(value, str):
+        value = dict(each.split("=", 1) for each in value.split(";") if each.strip())
+    if isinstance(value, Mapping):
+        value = [_read_cell(str(name).strip(), given) for name, given in value.items()]
+    cells: tuple[Cell, ...] = tuple(value)  # type: ignore[arg-type]
+    if len({cell.name for cell in cells}) < len(cells):
+        raise ValueError("two cells have the same name")
+    return cells
+
+
+def _read_cell(name: str, given: object) -> Cell:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", name) or name in ("all", "each"):
+        raise ValueError(f"{name} cannot name a cell: give a to z, 0 to 9, _ and -, but not all or each")
+    addresses = {"database_url": given.strip()} if isinstance(given, str) else given
+    if not isinstance(addresses, Mapping) or not addresses.get("database_url"):
+        raise ValueError(f"cell {name} has no database_url")
+    if unknown := addresses.keys() - set(Cell._fields[1:]):
+        raise ValueError(f"cell {name} has the unknown key {min(unknown)}")
+    return Cell(name, **{key: _read_postgres_url(url) for key, url in addresses.items()})  # type: ignore[arg-type]
+
+
 def _check_prefix(value: object) -> object:
     if not re.fullmatch(r"(/[\w.~-]+)*/?", str(value)):
         raise ValueError("a prefix begins with a slash")
@@ -120,6 +144,15 @@ def _check_binaries(value: object) -> object:
     return value
 
 
+class Cell(NamedTuple):
+    """One of several installations between which the tenants are divided."""
+
+    name: str
+    database_url: str
+    listen_url: str | None = None
+    read_url: str | None = None
+
+
 Seconds = Annotated[float, BeforeValidator(seconds), Field(allow_inf_nan=False)]
 Count = Annotated[int, BeforeValidator(_refuse_boolean), Field(ge=1)]
 Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_split_names)]
@@ -129,6 +162,7 @@ SchemaName = Annotated[str, BeforeValidator(_check_schema_name)]
 Patterns = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 Links = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_read_links)]
 Commands = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_read_commands)]
+Cells = Annotated[tuple[Cell, ...], BeforeValidator(_read_cells)]
 Prefix = Annotated[str, BeforeValidator(_check_prefix)]
 PayloadPlace = Annotated[str, BeforeValidator(_check_payload_place)]
 Binaries = Annotated[str, BeforeValidator(_check_binaries)]
@@ -160,6 +194,18 @@ class Settings:
     database_url: Url | None = _make_setting(None, "The address of the database.", _URL, repr=False)
     listen_url: Url | None = _make_setting(
         None, "The server's direct address, if database_url is a pooler's; for LISTEN and migrations.", _URL, repr=False
+    )
+    read_url: Url | None = _make_setting(
+        None, "A standby, for commands that only read and for the pages of the dashboard.", _URL, repr=False
+    )
+    cells: Cells = _make_setting(
+        (),
+        "Installations between which the tenants are divided.",
+        "a table of names and addresses, or a=postgresql://...; b=postgresql://...",
+        repr=False,
+    )
+    cell: str | None = _make_setting(
+        None, "The cell that this process serves, and where calls go that name neither a cell nor a tenant.", "a name"
     )
     schema: SchemaName = _make_setting(
         "watchbill",
@@ -435,9 +481,21 @@ class Settings:
         found = _choose_strongest(sources)
         values = {name: value.value for name, value in found.items()}
         try:
-            return cls(**values, origins={name: value.origin for name, value in found.items()})
+            read = cls(**values, origins={name: value.origin for name, value in found.items()})
         except ValidationError as error:
             raise _explain_invalid_values(error, found) from None
+        # A parent process has fixed the address together with the cell.
+        return read.in_cell(read.cell) if read.cell and read.cells and "database_url" not in inherited() else read
+
+    def in_cell(self, name: str) -> Self:
+        """The same settings with the addresses of this cell."""
+        cell = next((each for each in self.cells if each.name == name), None)
+        if cell is None:
+            known = ", ".join(each.name for each in self.cells) or "none"
+            raise SettingsError(f"There is no cell {name!r}.", hint=f"Cells are: {known}.")
+        origins = {**self.origins, "database_url": f"cell {name}", "listen_url": f"cell {name}"}
+        addresses = {key: value for key, value in cell._asdict().items() if key != "name"}
+        return replace(self, **addresses, cell=name, origins=origins)
 
 
 def describe_settings() -> Iterator[tuple[str, Any, str, str]]:
@@ -581,4 +639,5 @@ def _suggest_similar_value(given: _Value, allowed: str) -> str:
 
 
 def _show_value(given: _Value) -> str:
-    return "... (hidden, because it may contain a password)" if given.name.endswith("_url") else repr(given.value)
+    is_secret = given.name == "cells" or given.name.endswith("_url")
+    return "... (hidden, because it may contain a password)" if is_secret else repr(given.value)

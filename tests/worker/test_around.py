@@ -10,6 +10,8 @@ from uuid import uuid4
 
 import pytest
 
+from tests.servers import Server
+from tests.store.conftest import template
 from tests.worker.conftest import Workbench
 from watchbill import App, Retry, Skip, Tasks, chain, current_job, group
 from watchbill.app.middleware import NotSendable
@@ -145,8 +147,43 @@ async def test_app_runs_tasks_of_an_included_library(bench: Workbench) -> None:
     await bench.work_off()
     assert (await job.aresult(timeout=60)).endswith("hello ann")
     assert bench.sql("SELECT result FROM watchbill.job WHERE type = 'old.name'") == [("old.name: hello bob",)]
-    with pytest.raises(ValueError, match="another App"):
-        App("postgresql://x/y").include(library)
+
+
+async def test_two_apps_may_include_one_library_and_a_call_says_which_one_it_means(
+    bench: Workbench, server: Server
+) -> None:
+    """Two installations, one set of tasks: each App declares its schedules in its own zone and runs its own jobs."""
+    database = server.url(server.create_database(template(server)))
+    library = Tasks()
+
+    @library.schedule("0 3 * * *")
+    @library.task
+    async def greet(name: str = "you") -> str:
+        return f"hello {name}"
+
+    other = App(database, name="other", tz="Europe/Paris")
+    bench.app.include(library)
+    job = await greet.aenqueue("ann")
+    other.include(library)
+    with pytest.raises(NotIncluded, match="several Apps"):
+        await greet.aenqueue("ann")
+    with pytest.raises(NotIncluded, match="does not have the task"):
+        greet.using(app=App("postgresql://x/y"))
+    there = await greet.using(app=other).aenqueue("bob")
+    flow = await chain(greet.using(app=other).bind("cid"), greet.using(app=other).bind("dot")).aenqueue()
+    async with other.node():
+        assert [await each.aresult(timeout=60) for each in (there, *flow)] == ["hello bob", "hello cid", "hello dot"]
+        assert (await other.schedules.aget(greet.type)).tz == "Europe/Paris"
+    await other.aclose()
+    await bench.work_off()
+    assert await job.aresult(timeout=60) == "hello ann"
+    assert bench.sql("SELECT tz FROM watchbill.schedules WHERE name = %s", greet.type) == [("UTC",)]
+
+    @library.task
+    async def later() -> None: ...
+
+    assert later.type in bench.app.tasks
+    assert later.type in other.tasks
 
 
 def test_duplicate_task_type_error_names_both_places() -> None:

@@ -22,6 +22,7 @@ from watchbill.app.runtime import Runtime
 from watchbill.app.schedule_declarations import Declaration
 from watchbill.app.task import Call, Task, new_job
 from watchbill.app.unknown_types import UnknownTypes
+from watchbill.model.cell import acting_cell, acting_in
 from watchbill.model.job import NewJob
 from watchbill.model.tenant import acting_for
 from watchbill.telemetry.events import Events, Observer
@@ -31,6 +32,7 @@ from watchbill.worker.handlers import Handler
 if TYPE_CHECKING:
     # Many programs only enqueue: these modules are imported when they are used.
     from watchbill.app.alerts import Alerts
+    from watchbill.app.cells import Cells
     from watchbill.app.lock import Lock
     from watchbill.app.operations import Cluster, Jobs, Limits, Queues
     from watchbill.app.schedules import Schedules
@@ -86,6 +88,7 @@ class _NodeParts(NamedTuple):
 
     dependencies: Dependencies
     serves_all_queues: bool  # the queues of all tasks, because the node's settings name no queue
+    cell: str | None  # that it serves
 
 
 class App(Registry, Generic[State]):
@@ -93,7 +96,8 @@ class App(Registry, Generic[State]):
 
     `database_url`, `schema` and the rest of `settings` win over the environment and the settings file. `tz` is the time
     zone of schedules that name none; the default is UTC. `tenant_from` returns the tenant of the present request, or
-    None: jobs without a tenant of their own get it, and row security shows its rows only.
+    None: jobs without a tenant of their own get it, and row security shows its rows only. With several cells
+    (`[cells]` in watchbill.toml), `cell_from` returns the name of the cell that has the jobs of a tenant.
     """
 
     producer: JobProducer
@@ -107,6 +111,7 @@ class App(Registry, Generic[State]):
         propagate: Sequence[ContextVar[Any]] = (),
         payload_store: str | PayloadStore | None = None,
         tenant_from: Callable[[], str | None] | None = None,
+        cell_from: Callable[[str], str | None] | None = None,
         **settings: Any,
     ) -> None:
         super().__init__(calling_place(), _check_zone(tz))
@@ -125,12 +130,26 @@ class App(Registry, Generic[State]):
         self._name = name or _calling_module()
         self.producer.flow_rules, self.producer.app_name = self.flow_rules, self._name
         self.producer.tenant_from = tenant_from
+        self.producer.make_cells = partial(self._make_cells, cell_from)
         _apps[self] = None
 
     def tenant(self, name: str) -> AbstractContextManager[None]:
         """Acts for a tenant: `with app.tenant("acme"): ...`. Jobs without a tenant of their own get this one, and row
         security shows only its rows."""
         return acting_for(name)
+
+    def cell(self, name: str) -> AbstractContextManager[None]:
+        """Names the cell for the calls of a block: `with app.cell("b"): ...`."""
+        return acting_in(name)
+
+    def _make_cells(self, find_cell: Callable[[str], str | None] | None, settings: Settings) -> Cells:
+        from watchbill.app.cells import Cells
+
+        def make_producer(name: str) -> JobProducer:
+            runtime = partial(Runtime, partial(settings.in_cell, name), self._payload_store)
+            return self.producer.make_cell_producer(name, runtime)
+
+        return Cells(self.producer, settings, make_producer, find_cell)
 
     def _make_producer(self, propagate: Sequence[ContextVar[Any]]) -> JobProducer:
         return JobProducer(self._make_runtime, Middleware(propagate), self.events)
@@ -154,12 +173,15 @@ class App(Registry, Generic[State]):
 
     @property
     def settings(self) -> Settings:
-        """From the arguments, the environment and the settings file; read at first use."""
-        return self.producer.runtime.settings
+        """From the arguments, the environment and the settings file; read at first use. With cells, those of the cell
+        to which a call goes now, if it is known."""
+        cells = self.producer.cells
+        found = self.producer if cells is None else cells.find() or self.producer
+        return found.own_runtime.settings
 
     def use(self, settings: Settings) -> None:
         """Replaces the settings, as the command line does."""
-        self.producer.runtime.use(settings)
+        self.producer.use(settings)
 
     @property
     def name(self) -> str:
@@ -361,7 +383,7 @@ class App(Registry, Generic[State]):
         """
         from watchbill.app.lock import Lock
 
-        return Lock(self.producer, name, ttl, wait)
+        return Lock(self.producer.here, name, ttl, wait)
 
     # -- The App opens its connections at first use.
 
@@ -382,18 +404,24 @@ class App(Registry, Generic[State]):
 
     def close(self) -> None:
         """Closes its connections; the next call opens them again."""
-        self.producer.runtime.close()
+        for producer in self._list_producers():
+            producer.own_runtime.close()
 
     async def aclose(self) -> None:
-        await self.producer.runtime.aclose()
+        for producer in self._list_producers():
+            await producer.own_runtime.aclose()
+
+    def _list_producers(self) -> list[JobProducer]:
+        return [self.producer] if self.producer.cells is None else list(self.producer.cells.opened)
 
     # -- These methods run a node in this process, and the tasks of the App.
 
-    def node(self, **settings: Any) -> InProcessNode:
-        """Runs a node in this process during a block: `async with app.node():` or `with app.node():`."""
-        return InProcessNode(partial(self.make_node, **settings), self.ensure_usable)
+    def node(self, *, cell: str | None = None, **settings: Any) -> InProcessNode:
+        """Runs a node in this process during a block: `async with app.node():` or `with app.node():`. `cell` is the one
+        that it serves."""
+        return InProcessNode(partial(self.make_node, **settings), self.ensure_usable, cell or acting_cell.get())
 
-    def _make_member(self, lease: Lease, membership: Membership, name: str | None) -> InProcessNode:
+    def _make_member(self, cell: str | None, lease: Lease, membership: Membership, name: str | None) -> InProcessNode:
         """A node that runs no jobs and takes part in one token group."""
 
         def make_node() -> Node:
@@ -410,7 +438,7 @@ class App(Registry, Generic[State]):
             )
             return Node(config, {}, self.events, memberships=[membership], lease=lease)
 
-        return InProcessNode(make_node, self.ensure_usable)
+        return InProcessNode(make_node, self.ensure_usable, cell)
 
     def _make_memberships(self, lease: Lease, queues: Sequence[str]) -> list[Membership]:
         """The groups of the tasks whose queues the node serves."""
@@ -450,7 +478,7 @@ class App(Registry, Generic[State]):
             queues=chosen.queues or tuple(sorted(self.queue_names())),
             once=once,
             scheduler=scheduler,
-            declared=self._list_declared(),
+            declared=self._list_declared(self._find_own_cell()),
             takes_over=take_over,
         )
         node = Node(
@@ -465,8 +493,11 @@ class App(Registry, Generic[State]):
             memberships=self._make_memberships(lease, config.queues),
             lease=lease,
         )
-        self._nodes[node] = _NodeParts(dependencies, serves_all_queues=not chosen.queues)
+        self._nodes[node] = _NodeParts(dependencies, not chosen.queues, self._find_own_cell())
         return node
+
+    def _find_own_cell(self) -> str | None:
+        return None if self.producer.cells is None else self.producer.here.cell
 
     def ensure_usable(self) -> Status:
         """Raises if there is no database, or if its schema is missing, too old or too new for this code."""
@@ -483,7 +514,7 @@ class App(Registry, Generic[State]):
         return {name: made[id(task)] for name, task in self.tasks.items()}
 
     def _make_handler(self, task: Task[..., Any], dependencies: Dependencies | None) -> Handler:
-        return task.handler(dependencies)
+        return self.producer.make_handler(task, dependencies)
 
     def _add(self, task: Task[..., Any]) -> None:
         """Adds a task to the App, and to the nodes that run in this process already."""
@@ -492,7 +523,7 @@ class App(Registry, Generic[State]):
             handler = self._make_handler(task, parts.dependencies)
             names = (task.type, *task.aliases)
             if task.flow:
-                node.declare(self._list_declared())
+                node.declare(self._list_declared(parts.cell))
             node.add_handlers(dict.fromkeys(names, handler), {task.queue} if parts.serves_all_queues else ())
             if task.group is not None and (parts.serves_all_queues or task.queue in node.config.queues):
                 node.join_group(task.group, [task.queue], self.cluster.group_options.get(task.group))
@@ -506,28 +537,34 @@ class App(Registry, Generic[State]):
         self._declare_to_nodes()
 
     def _declare_to_nodes(self) -> None:
-        for node in list(self._nodes):
-            node.declare(self._list_declared())
+        for node, parts in list(self._nodes.items()):
+            node.declare(self._list_declared(parts.cell))
 
-    def _list_declared(self) -> Declared:
+    def _list_declared(self, cell: str | None) -> Declared:
+        """What a node declares that serves this cell."""
         import orjson
 
         from watchbill.scheduler.declarer import Declared
 
         rules = self.flow_rules
         return Declared(
-            self.declared.as_json(),
+            self.declared.as_json(partial(self._belongs_to_cell, cell)),
             orjson.dumps(rules.limits),
             orjson.dumps(rules.queue_definitions),
             orjson.dumps([each.definition for each in self._endpoints.values()]),
         )
 
+    def _belongs_to_cell(self, cell: str | None, declared: Declaration) -> bool:
+        cells = self.producer.cells
+        if cells is None or declared.cell == "each":
+            return True
+        return cells.find_of_schedule(declared.cell, declared.tenant) == cell
+
     def withdraw_schedule(self, name: str, *, tenant: str = "default") -> None:
         """Takes back the declaration of a schedule: the nodes of this process no longer declare it. Does not delete the
         schedule; `schedules.remove` does."""
         self.declared.remove(name, tenant)
-        for node in list(self._nodes):
-            node.declare(self._list_declared())
+        self._declare_to_nodes()
 
     def queue_names(self) -> set[str]:
         """The queues that a node serves if its settings name none."""

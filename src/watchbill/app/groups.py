@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from watchbill.client.operations import Operation
 
 MakeMember = Callable[[Lease, Membership, str | None], InProcessNode]
+MakeMemberOfCell = Callable[[str | None, Lease, Membership, str | None], InProcessNode]  # the cell comes first
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,12 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Self
 
 from watchbill.app.producer import refuse_on_loop
 from watchbill.errors import NoDatabase
+from watchbill.model.cell import home_cell
 
 if TYPE_CHECKING:
     from watchbill.node import Node
@@ -26,8 +28,10 @@ logger = logging.getLogger("watchbill.node")
 class InProcessNode:
     """Enter it once, with `with` or with `async with`."""
 
-    def __init__(self, make_node: Callable[[], Node], ensure_usable: Callable[[], Status]) -> None:
-        self._make_node, self._ensure_usable = make_node, ensure_usable
+    def __init__(
+        self, make_node: Callable[[], Node], ensure_usable: Callable[[], Status], cell: str | None = None
+    ) -> None:
+        self._make_node, self._ensure_usable, self._cell = make_node, ensure_usable, cell
         self._node: Node | None = None
         self._running: asyncio.Task[None] | None = None
         self._thread: threading.Thread | None = None
@@ -53,11 +57,14 @@ class InProcessNode:
     async def __aenter__(self) -> Self:
         if self._node is not None:
             raise _make_entered_error()
-        await asyncio.to_thread(self._ensure_usable)
-        self._node = self._make_node()
+        context = copy_context()  # handlers run in copies of it
+        if self._cell is not None:
+            context.run(home_cell.set, self._cell)
+        await asyncio.get_running_loop().run_in_executor(None, context.copy().run, self._ensure_usable)
+        self._node = context.run(self._make_node)
         if self._is_over:
             self._node.drain()
-        self._running = asyncio.create_task(self._node.run())
+        self._running = asyncio.create_task(self._node.run(), context=context)
         ready = asyncio.create_task(self._node.wait_until_ready())
         await asyncio.wait({self._running, ready}, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done():

@@ -33,6 +33,8 @@ class OperationRunner(Protocol):
     def run_until_answered(self, make: Callable[[], Operation[T]]) -> T: ...
     async def arun_until_answered(self, make: Callable[[], Operation[T]]) -> T: ...
     async def arun_apart(self, operation: Operation[T]) -> T: ...
+    @property
+    def cell(self) -> str | None: ...
     def is_in_transaction(self, connection: Any = None) -> bool: ...
     def find_tenant(self) -> str | None: ...
 
@@ -87,6 +89,11 @@ class Job(Generic[R]):
     def payload_differs(self) -> bool:
         """True when its idempotency key was already used with another payload."""
         return self._payload_differs
+
+    @property
+    def cell(self) -> str | None:
+        """The cell that has the job; None if the App has no cells."""
+        return self._runner.cell
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"

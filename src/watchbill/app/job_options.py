@@ -84,6 +84,7 @@ class JobOptions:
     unique: Unique | Debounce | None = None
     expires: float | datetime | None = None
     notify: Webhook | None = None
+    cell: str | None = None
 
     def change(self, **options: Any) -> JobOptions:
         """Checks these options and returns a copy with them."""
@@ -164,6 +165,7 @@ class JobOptionsDict(TypedDict, total=False):
     unique: Unique | Debounce | None
     expires: Duration | datetime | None
     notify: Webhook | None
+    cell: str | None
 
 
 # -- These functions check options.

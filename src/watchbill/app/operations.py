@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Unpack
 from uuid import UUID
 
-from watchbill.app.groups import Group, MakeMember
+from watchbill.app.groups import Group, MakeMemberOfCell
 from watchbill.app.json_round_trip import shorten
 from watchbill.app.producer import JobProducer
 from watchbill.app.unknown_types import warn_of_unused_pause
@@ -49,10 +49,14 @@ class Jobs:
         self._producer = producer
 
     def get(self, id: UUID, *, connection: Any = None) -> JobRecord:
-        """Reads the job as it is now. Raises NoSuchJob."""
+        """Reads the job as it is now. If the App has cells and none is named, asks all of them. Raises NoSuchJob."""
+        if (cells := self._producer.cells) is not None and connection is None and cells.find() is None:
+            return cells.find_job(id)
         return self._producer.run(job_operations.get(id), connection)
 
     async def aget(self, id: UUID, *, connection: Any = None) -> JobRecord:
+        if (cells := self._producer.cells) is not None and connection is None and cells.find() is None:
+            return await cells.afind_job(id)
         return await self._producer.arun(job_operations.get(id), connection)
 
     def list(
@@ -325,7 +329,7 @@ class Cluster:
     """The nodes of the cluster, their leaders, named locks and token groups. Never part of a transaction: it takes
     effect at once."""
 
-    def __init__(self, producer: JobProducer, make_member: MakeMember) -> None:
+    def __init__(self, producer: JobProducer, make_member: MakeMemberOfCell) -> None:
         self._producer, self._make_member = producer, make_member
         self.group_options: dict[str, GroupOptions] = {}  # of the groups that this program has named
 
@@ -345,7 +349,8 @@ class Cluster:
         _check_group(name, options)
         if coordination:
             self.group_options[name] = options
-        return Group(name, options, self._producer, self._make_member, coordination)
+        producer = self._producer.here if coordination else self._producer
+        return Group(name, options, producer, partial(self._make_member, producer.cell), coordination)
 
     def groups(self) -> list[GroupRecord]:
         """All token groups, with their members and what they wait for."""

@@ -11,12 +11,13 @@ the caller's transaction, and is sent once.
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 import orjson
@@ -39,8 +40,27 @@ from watchbill.worker.dependencies import Dependencies
 from watchbill.worker.handlers import Handler
 from watchbill.worker.run import Run
 
+if TYPE_CHECKING:
+    from watchbill.settings import Settings
+
 R = TypeVar("R")
 logger = logging.getLogger("watchbill")
+
+
+class CellRouter(Protocol):
+    """Chooses the producer of one cell for each call (`cells.py`)."""
+
+    @property
+    def opened(self) -> Iterable[JobProducer]: ...
+    def choose(self) -> JobProducer: ...
+    def find(self) -> JobProducer | None: ...
+    def find_of_schedule(self, cell: str | None, tenant: str) -> str: ...
+    def find_job(self, id: UUID) -> JobRecord: ...
+    async def afind_job(self, id: UUID) -> JobRecord: ...
+    def send(self, job: NewJob, options: JobOptions, task: ResultDecoder[R] | None) -> Job[R]: ...
+    async def asend(self, job: NewJob, options: JobOptions, task: ResultDecoder[R] | None) -> Job[R]: ...
+    def send_many(self, steps: Iterable[Call[R] | Flow[R]], connection: Any) -> list[Job[R]]: ...
+    async def asend_many(self, steps: Iterable[Call[R] | Flow[R]], connection: Any) -> list[Job[R]]: ...
 
 
 class StoreRules(NamedTuple):
@@ -64,6 +84,8 @@ class JobProducer:
         self._make_runtime = make_runtime
         self._runtime: Runtime | None = None
         self.middleware, self.events = middleware, events
+        self.cell: str | None = None  # of the producer of one cell
+        self.make_cells: Callable[[Settings], CellRouter] | None = None  # an App sets it
         self.flow_rules, self.app_name = FlowRules(), ""  # an App replaces both
         self.tenant_from: Callable[[], str | None] | None = None
         self.overrides: dict[Callable[..., Any], Any] = {}  # replaces dependencies, in tests
@@ -71,13 +93,44 @@ class JobProducer:
 
     @property
     def runtime(self) -> Runtime:
+        """With cells, that of the cell to which a call goes."""
+        return self.own_runtime if self.cells is None else self.cells.choose().own_runtime
+
+    @property
+    def own_runtime(self) -> Runtime:
         if self._runtime is None:
             self._runtime = self._make_runtime()
         return self._runtime
 
+    @cached_property
+    def cells(self) -> CellRouter | None:
+        """The producers of the cells, if the settings name any."""
+        if self.make_cells is None or not (settings := self.own_runtime.settings).cells:
+            return None
+        return self.make_cells(settings)
+
+    @property
+    def here(self) -> JobProducer:
+        """The producer of the cell to which a call goes now; itself without cells."""
+        return self if self.cells is None else self.cells.choose()
+
+    def make_cell_producer(self, cell: str, make_runtime: Callable[[], Runtime]) -> JobProducer:
+        """A producer that works in one cell, and shares everything else with this one."""
+        other = copy.copy(self)
+        vars(other).pop("cells", None)
+        other.cell, other.make_cells = cell, None
+        other._make_runtime, other._runtime = make_runtime, None  # noqa: SLF001  (a JobProducer too)
+        return other
+
+    def use(self, settings: Settings) -> None:
+        """Replaces the settings; the database stays, if it is known already."""
+        self.own_runtime.use(settings)
+        vars(self).pop("cells", None)
+
     def replace_runtime(self, runtime: Runtime | None) -> Runtime | None:
         """Replaces the runtime and returns the one used so far, if any. With None, the next use makes another."""
         before, self._runtime = self._runtime, runtime
+        vars(self).pop("cells", None)
         return before
 
     def run(self, operation: Operation[R], connection: Any = None) -> R:
@@ -170,6 +223,10 @@ class JobProducer:
     # -- These methods enqueue jobs.
 
     def send(self, job: NewJob, options: JobOptions, task: ResultDecoder[R] | None) -> Job[R]:
+        if self.cells is not None:
+            return self.cells.send(job, options, task)
+        if options.cell is not None:
+            self._check_cell(options.cell)
         if options.depends_on:
             refuse_unsent(options.depends_on)
         rules = StoreRules(options.strict, new_ids=options.id is None)
@@ -177,6 +234,10 @@ class JobProducer:
         return self._make_jobs([task], answers, options.connection)[0]
 
     async def asend(self, job: NewJob, options: JobOptions, task: ResultDecoder[R] | None) -> Job[R]:
+        if self.cells is not None:
+            return await self.cells.asend(job, options, task)
+        if options.cell is not None:
+            self._check_cell(options.cell)
         if options.depends_on:
             refuse_unsent(options.depends_on)
         rules = StoreRules(options.strict, new_ids=options.id is None)
@@ -184,6 +245,8 @@ class JobProducer:
         return self._make_jobs([task], answers, options.connection)[0]
 
     def send_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
+        if self.cells is not None:
+            return self.cells.send_many(calls, connection)
         calls = flatten(calls)
         tasks = {call.task for call in calls}
         connection, rules = _choose_connection(tasks, connection), _choose_rules(tasks)
@@ -191,11 +254,18 @@ class JobProducer:
         return self._make_jobs([call.task for call in calls], answers, connection)
 
     async def asend_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
+        if self.cells is not None:
+            return await self.cells.asend_many(calls, connection)
         calls = flatten(calls)
         tasks = {call.task for call in calls}
         connection, rules = _choose_connection(tasks, connection), _choose_rules(tasks)
         answers = await self._astore(make_new_jobs(calls), connection, rules, "enqueue_many")
         return self._make_jobs([call.task for call in calls], answers, connection)
+
+    def _check_cell(self, cell: str) -> None:
+        """Refuses the name of a cell where there are none: the job would go somewhere else."""
+        if self.cell is None and not self.own_runtime.ignores_cells:
+            raise ValueError(f"cell={cell!r} is invalid: this App has no cells; name them in [cells] of watchbill.toml")
 
     def _store(self, jobs: Sequence[NewJob], connection: Any, rules: StoreRules, call: str) -> Sequence[Enqueued]:
         if connection is None or not _belongs_to_loop(connection):

@@ -12,7 +12,8 @@ from watchbill.app.flow_control import AnyLimit, FlowRules, refuse_in_fair_queue
 from watchbill.app.job_options import JobOptions, refuse_impossible
 from watchbill.app.json_round_trip import shorten
 from watchbill.app.schedule_declarations import Declaration, Declarations
-from watchbill.app.task import Producer, Task, describe_place, takes_connection, takes_steps
+from watchbill.app.task import NotIncluded, Producer, Task, describe_place, takes_connection, takes_steps
+from watchbill.errors import WatchbillError
 from watchbill.model.batch import Batch
 from watchbill.model.durations import Duration
 from watchbill.model.key_format import check_format
@@ -202,7 +203,7 @@ class Registry:
 
     def __init__(self, place: str, tz: str | None = None) -> None:
         self.place, self.tz = place, tz
-        self.producer: Producer | None = None
+        self.producer: Producer | None = None  # None: no App includes it, or several do
         self.tasks: dict[str, Task[..., Any]] = {}
         self.declared = Declarations()
         self.flow_rules = FlowRules()
@@ -398,6 +399,13 @@ class Registry:
             check_format(f"Queue({queue.name!r}, fair_by={queue.fair_by!r})", queue.fair_by, (), any_name=True)
         self._add_queue(queue, calling_place())
 
+    def explain_missing_producer(self) -> WatchbillError:
+        """Returns the error for a call of a task of which it is not known where its jobs go."""
+        return NotIncluded(
+            f"The tasks of {self.place} belong to no App yet, so they cannot be enqueued.",
+            hint="Call app.include(...) with them where the App is made, and import that module.",
+        )
+
     def _add_queue(self, queue: Queue, place: str) -> None:
         self.flow_rules.add_queue(queue, place)
         for task in self.tasks.values():
@@ -409,12 +417,14 @@ class Registry:
         *,
         name: str | None = None,
         tenant: str = "default",
+        cell: str | None = None,
         **timing: Unpack[Timing],
     ) -> Callable[[T], T]:
         """Declares a schedule for the task below it: by a pattern, `every=`, `at=`, or none of them (on demand).
 
         Stands above `@app.task`. The name is the task's type, unless given. A node that starts writes the schedule to
-        the database, if the code has changed.
+        the database, if the code has changed. If the App has cells, the schedule is in `cell`, or in every one with
+        `cell="each"`; otherwise in that of its tenant, or in the first one.
         """
 
         def declare(task: T) -> T:
@@ -422,16 +432,22 @@ class Registry:
                 raise TypeError(
                     f"@app.schedule must stand above @app.task, which makes {task!r} a task; swap the two lines"
                 )
-            self.declare_schedule(name or task.type, pattern, tenant=tenant, task=task, **timing)
+            self.declare_schedule(name or task.type, pattern, tenant=tenant, cell=cell, task=task, **timing)
             return task
 
         return declare
 
     def declare_schedule(
-        self, name: str, pattern: str | None = None, *, tenant: str = "default", **rule: Unpack[Rule]
+        self,
+        name: str,
+        pattern: str | None = None,
+        *,
+        tenant: str = "default",
+        cell: str | None = None,
+        **rule: Unpack[Rule],
     ) -> None:
         """Declares a schedule for a SQL command, or for a task with particular arguments."""
-        self._add_schedule(Declaration(name, pattern, rule, self.tasks.get, tenant, self.tz))
+        self._add_schedule(Declaration(name, pattern, rule, self.tasks.get, tenant, self.tz, cell))
 
     def _add_schedule(self, declaration: Declaration) -> None:
         self.declared.add(declaration)
@@ -442,40 +458,49 @@ class Tasks(Registry):
 
     def __init__(self) -> None:
         super().__init__(calling_place())
-        self._app: Registry | None = None
+        self._apps: list[Registry] = []
 
     def belong_to(self, app: Registry) -> None:
-        """The App also gets what is declared here later."""
-        producer = app.producer
-        if self.producer not in (None, producer):
-            raise ValueError(f"the tasks of {self.place} are included in another App already; make a second Tasks()")
-        self.producer, self._app = producer, app
+        """The App also gets what is declared here later. If it is not the only one, `task.using(app=...)` says which
+        App enqueues a job."""
+        if app in self._apps:
+            return
         for task in dict.fromkeys(self.tasks.values()):
             app._add(task)  # noqa: SLF001  (a Registry too)
         for declaration in self.declared:
             self._add_schedule_to(app, declaration)
         for queue, place in self.flow_rules.queues.values():
             app._add_queue(queue, place)  # noqa: SLF001
+        self._apps.append(app)
+        self.producer = app.producer if len(self._apps) == 1 else None
+
+    def explain_missing_producer(self) -> WatchbillError:
+        if not self._apps:
+            return super().explain_missing_producer()
+        places = ", ".join(app.place for app in self._apps)
+        return NotIncluded(
+            f"The tasks of {self.place} belong to several Apps ({places}), so a call must say which one it means.",
+            hint="Write task.using(app=...).enqueue(...).",
+        )
 
     def _add(self, task: Task[..., Any]) -> None:
         super()._add(task)
-        if self._app is not None:
-            self._app._add(task)  # noqa: SLF001
+        for app in self._apps:
+            app._add(task)  # noqa: SLF001
 
     def _add_queue(self, queue: Queue, place: str) -> None:
         super()._add_queue(queue, place)
-        if self._app is not None:
-            self._app._add_queue(queue, place)  # noqa: SLF001
+        for app in self._apps:
+            app._add_queue(queue, place)  # noqa: SLF001
 
     def _add_schedule(self, declaration: Declaration) -> None:
         super()._add_schedule(declaration)
-        if self._app is not None:
-            self._add_schedule_to(self._app, declaration)
+        for app in self._apps:
+            self._add_schedule_to(app, declaration)
 
     @staticmethod
     def _add_schedule_to(app: Registry, declaration: Declaration) -> None:
-        declaration.set_default_zone(app.tz)
-        app._add_schedule(declaration)  # noqa: SLF001
+        app._add_schedule(declaration.in_zone(app.tz))  # noqa: SLF001
 
 
 def _check_routing(group: object, route_by: object, runs_on: object) -> None:

@@ -32,6 +32,7 @@ _embedded: dict[tuple[Path, str], EmbeddedServer] = {}  # a forked child shares 
 class Runtime:
     """`load_settings` is called once, at first use; `payload_store` wins over the setting of that name."""
 
+    ignores_cells = False  # of tests, in which all cells are one database
     after_enqueue: Callable[[], None] | None = None  # set by tests with Django: called after each commit with new jobs
 
     def __init__(self, load_settings: Callable[[], Settings], payload_store: PayloadStore | None = None) -> None:

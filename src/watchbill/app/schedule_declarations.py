@@ -7,7 +7,7 @@ the hash is new, so that an operator's changes stay until the code changes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -28,8 +28,9 @@ class Declaration:
         find: FindTask,
         tenant: str = "default",
         tz: str | None = None,
+        cell: str | None = None,
     ) -> None:
-        self.name, self.tenant, self._tz = name, tenant, tz
+        self.name, self.tenant, self._tz, self.cell = name, tenant, tz, cell
         self._pattern, self._rule, self._find = pattern, rule, find
         # NameError: an annotation of its task is defined further down. The definition is checked when a node starts.
         with contextlib.suppress(NameError):
@@ -41,10 +42,9 @@ class Declaration:
 
         return define(self.name, self._pattern, self._rule, self._find_known, self.tenant, self._tz)
 
-    def set_default_zone(self, tz: str | None) -> None:
-        """Sets the zone of the App that includes this declaration. A declaration that names a zone keeps its own."""
-        self._tz = tz
-        self.__dict__.pop("definition", None)
+    def in_zone(self, tz: str | None) -> Declaration:
+        """The declaration for an App that has this zone. A declaration that names a zone keeps its own."""
+        return Declaration(self.name, self._pattern, self._rule, self._find, self.tenant, tz, self.cell)
 
     def _find_known(self, type: str) -> Task[..., Any]:
         task = self._find(type)
@@ -102,9 +102,9 @@ class Declarations:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def as_json(self, names: Container[str] | None = None) -> bytes:
-        """Makes a JSON array of all definitions, or of those with these names, each with its hash, for the database."""
+    def as_json(self, is_wanted: Callable[[Declaration], bool] = lambda declared: True) -> bytes:
+        """Makes a JSON array of the definitions that are wanted, each with its hash, for the database."""
         import orjson
 
-        chosen = [declared for declared in self if names is None or declared.name in names]
+        chosen = [declared for declared in self if is_wanted(declared)]
         return orjson.dumps([{**declared.definition, "hash": declared.hash} for declared in chosen])

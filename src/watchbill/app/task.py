@@ -83,8 +83,11 @@ class Producer(OperationRunner, Protocol):
 class TaskOwner(Protocol):
     """What declared a task: an App, or a Tasks that some App includes later."""
 
-    place: str
-    producer: Producer | None
+    @property
+    def place(self) -> str: ...
+    @property
+    def producer(self) -> Producer | None: ...
+    def explain_missing_producer(self) -> WatchbillError: ...
 
 
 class Call(NamedTuple, Generic[R]):
@@ -198,9 +201,12 @@ class Task(Generic[P, R]):
                 raise AttributeError(f"a task has no {name}(): write {right}")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
-    def using(self, **options: Unpack[JobOptionsDict]) -> Self:
-        """The same task with other options: priority, delay, run_at, queue, tenant, retry, connection, ..."""
+    def using(self, *, app: TaskOwner | None = None, **options: Unpack[JobOptionsDict]) -> Self:
+        """The same task with other options: priority, delay, run_at, queue, tenant, retry, connection, ... `app` is the
+        App that enqueues, for a task that several Apps include."""
         other = copy.copy(self)
+        if app is not None:
+            other._owner = _check_owner(self, app)  # noqa: SLF001  (a Task too)
         other.options = chosen = self.options.change(**options)
         refuse_other_exceptions(chosen.retry, self.options.retry)
         if chosen.ordered_by is not None:
@@ -291,10 +297,7 @@ class Task(Generic[P, R]):
         """The App that enqueues its jobs."""
         found = self._owner.producer
         if found is None:
-            raise NotIncluded(
-                f"The tasks of {self._owner.place} belong to no App yet, so they cannot be enqueued.",
-                hint="Call app.include(...) with them where the App is made, and import that module.",
-            )
+            raise self._owner.explain_missing_producer()
         return found
 
     @property
@@ -370,6 +373,13 @@ class Task(Generic[P, R]):
                 "store it elsewhere and return where it is"
             )
         return raw
+
+
+def _check_owner(task: Task[..., Any], app: TaskOwner) -> TaskOwner:
+    declared = getattr(app, "tasks", {}).get(task.type)
+    if declared is None or declared.function is not task.function:
+        raise NotIncluded(f"{app!r} does not have the task {task.type}.", hint="Include its Tasks: app.include(...).")
+    return app
 
 
 def new_job(type: str, payload: bytes, version: int, options: JobOptions) -> NewJob:

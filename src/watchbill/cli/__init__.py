@@ -73,7 +73,7 @@ _COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 _MODULES = {name: module for commands in _COMMANDS.values() for name, (module, _) in commands.items()}
-_GLOBAL_WITH_VALUE = ("--database-url", "--schema")
+_GLOBAL_WITH_VALUE = ("--database-url", "--schema", "--cell")
 
 
 class _Commands(CommandGroup):
@@ -119,11 +119,14 @@ def _watchbill(
     ctx: typer.Context,
     database_url: Annotated[str | None, typer.Option(help="The address of the database.", metavar="URL")] = None,
     schema: Annotated[str | None, typer.Option(help="The schema that holds everything.", metavar="NAME")] = None,
+    cell: Annotated[
+        str | None, typer.Option(help="The cell, if the project has several; some commands take `all`.", metavar="NAME")
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False,
 ) -> None:
     """A durable job queue, cron scheduler and cluster coordinator on PostgreSQL."""
-    ctx.obj = GlobalOptions(database_url, schema, ctx.obj or {})
+    ctx.obj = GlobalOptions(database_url, schema, ctx.obj or {}, cell)
     if version:
         from watchbill.cli.doctor import show_version
 

@@ -36,7 +36,7 @@ OfSeverities = Annotated[list[str] | None, typer.Option("--severity", help=_MATC
 OfTenants = Annotated[list[str] | None, typer.Option("--tenant", help=_MATCHING.format("about this tenant"))]
 
 
-@app.command("list")
+@app.command("list", reads=True)
 def list_alerts(
     ctx: typer.Context,
     since: Annotated[
@@ -67,7 +67,7 @@ def list_alerts(
     raise typer.Exit(1 if any(each.state == "firing" for each in found) else 0)
 
 
-@app.command()
+@app.command(reads=True)
 def rules(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the rules, with the values that operators have changed."""
     print_records(
@@ -121,7 +121,7 @@ def reset(ctx: typer.Context, rule: Rule, subject: Subject = "") -> None:
     raise typer.Exit(0 if is_changed else 1)
 
 
-@app.command()
+@app.command(reads=True)
 def routes(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List where alerts are sent, with how the last message ended. Exits with 1 if one was given up."""
     found = ctx.obj.run(alert_operations.routes())
@@ -218,7 +218,7 @@ def _wait_for_end(client: Client, name: str, until: float) -> AlertDelivery:
         time.sleep(POLL_SECONDS)
 
 
-@app.command()
+@app.command(reads=True)
 def deliveries(
     ctx: typer.Context,
     alert: Annotated[int | None, typer.Option(min=1, help="Only of the alert with this number.")] = None,
@@ -245,7 +245,7 @@ def deliveries(
     )
 
 
-@silences.command("list")
+@silences.command("list", reads=True)
 def list_silences(
     ctx: typer.Context,
     ended: Annotated[bool, typer.Option("--ended", help="Also those that ended in the last week.")] = False,

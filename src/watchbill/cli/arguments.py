@@ -33,7 +33,9 @@ def _make_completion(find: Callable[[GlobalOptions, str], Iterable[str]]) -> Cal
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         root = ctx.find_root()
-        options = GlobalOptions(root.params.get("database_url"), root.params.get("schema"), root.obj or {})
+        options = GlobalOptions(
+            root.params.get("database_url"), root.params.get("schema"), root.obj or {}, root.params.get("cell")
+        )
         with contextlib.suppress(Exception), hide_output():
             return sorted({name for name in find(options, incomplete) if name.startswith(incomplete)})
         return []

@@ -21,7 +21,7 @@ def audit() -> None:
     pass
 
 
-@app.command("list")
+@app.command("list", reads=True)
 def list_(
     ctx: typer.Context,
     subject: Annotated[

@@ -177,7 +177,7 @@ def _print_end(ended: BulkOperation) -> None:
         say(name_commands(f"Operation {ended.id} is {ended.state}{cause}. {commands}"), err=True)
 
 
-@app.command("list")
+@app.command("list", reads=True)
 def list_(
     ctx: typer.Context,
     limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
@@ -193,7 +193,7 @@ def list_(
     )
 
 
-@app.command()
+@app.command(reads=True)
 def show(ctx: typer.Context, operation: OperationId, as_json: AsJson = False) -> None:
     """Show a bulk operation: how far it is, and what it could not change."""
     found = ctx.obj.run(bulk_operations.get(operation))

@@ -25,7 +25,7 @@ app.add_typer(row_security, name="tenants")
 _EXIT_CODES = {"ready": 0, "newer": 0, "too old": 1, "too new": 1, "missing": 3}
 
 
-@app.command()
+@app.command(over_cells="apart")
 def migrate(ctx: typer.Context) -> None:
     """Bring the schema to the newest version. Safe to run in several places at once, and again after it was killed."""
     from watchbill.store.install import install
@@ -38,7 +38,7 @@ def migrate(ctx: typer.Context) -> None:
         say(name_quoted_commands(describe_test_schema(settings.schema)))
 
 
-@app.command()
+@app.command(over_cells="apart")
 def status(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show what has been applied and what is missing. Exits with 1 if the schema cannot be used, 3 if it is missing."""
     from watchbill.postgres.migrate import Source

@@ -32,7 +32,7 @@ _COLOURS = {
 }
 
 
-@doctor.command("doctor")
+@doctor.command("doctor", over_cells="apart")
 def examine(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Find problems and show how to fix them. Checks everything Watchbill depends on; exits with 1 if it finds one."""
     from watchbill.postgres.checks import examine

@@ -46,7 +46,7 @@ Timeout = Annotated[str | None, typer.Option(help="How long a request may take, 
 Max = Annotated[int | None, typer.Option("--max", min=0, help="How many of its jobs run at once.")]
 
 
-@app.command("list")
+@app.command("list", reads=True)
 def list_endpoints(
     ctx: typer.Context,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Of this tenant only.")] = None,
@@ -70,7 +70,7 @@ def list_endpoints(
     )
 
 
-@app.command()
+@app.command(reads=True)
 def show(ctx: typer.Context, name: Name, tenant: Tenant = "default", as_json: AsJson = False) -> None:
     """Show an endpoint. Exits with 1 if there is no such endpoint."""
     found = _find(ctx, name, tenant)

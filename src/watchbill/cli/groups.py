@@ -31,7 +31,7 @@ _LETTERS = string.ascii_uppercase
 _BAR_WIDTH, _MAP_LINES = 30, 4
 
 
-@groups.command("list")
+@groups.command("list", reads=True)
 def list_groups(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List token groups with their members, and what they wait for."""
     print_records(
@@ -64,7 +64,7 @@ def remove(
         say(f"group {found.name} removed")
 
 
-@tokens.command()
+@tokens.command(reads=True)
 def show(ctx: typer.Context, group: Group = None, as_json: AsJson = False) -> None:
     """Show who owns the tokens of a group, and how balanced they are."""
     found = _find_group(ctx, group)
@@ -97,7 +97,7 @@ def rebalance(ctx: typer.Context, group: Group = None, as_json: AsJson = False) 
         say(f"group {found.name}: {found.leader or 'the next leader'} divides its tokens again")
 
 
-@tokens.command()
+@tokens.command(reads=True)
 def history(
     ctx: typer.Context,
     group: Group = None,
@@ -116,7 +116,7 @@ def history(
     )  # fmt: skip
 
 
-@pins.command("list")
+@pins.command("list", reads=True)
 def list_pins(
     ctx: typer.Context,
     group: OfGroup = None,

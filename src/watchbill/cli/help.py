@@ -6,16 +6,41 @@ is empty.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+if TYPE_CHECKING:
+    from watchbill.cli.cells import Joining
+
+F = TypeVar("F", bound=Callable[..., Any])
 _DEFAULT_COMMANDS = ("list", "status", "show", "leader")
 
 
 class Command(TyperCommand):
-    """A command without subcommands."""
+    """A command without subcommands. `reads`: it changes nothing, so it may use the standby of the setting read_url.
+    `over_cells`: how it works with `--cell all`; None if it does not."""
+
+    reads = False
+    over_cells: Joining | Literal["by itself"] | None = None
+
+    def invoke(self, ctx: Any) -> Any:
+        if ctx.obj is None:  # of a test
+            return super().invoke(ctx)
+        if self.reads:
+            ctx.obj = replace(ctx.obj, reads=True)
+        if ctx.obj.cell != "all" or self.over_cells == "by itself":
+            return super().invoke(ctx)
+        from watchbill.cli.cells import run_in_each
+        from watchbill.cli.output import Usage
+
+        if self.over_cells is None:
+            raise Usage(f"`{ctx.command_path}` works in one cell.", hint="Name it: --cell NAME.")
+        return run_in_each(ctx, partial(super().invoke, ctx), self.over_cells)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [self.options_metavar or "", *(_show_usage(each) for each in _list_params(self, ctx, "argument"))]
@@ -47,11 +72,19 @@ class CommandGroup(TyperGroup):
 class _Group(typer.Typer):
     """A Typer whose commands explain themselves as this module says."""
 
-    def command(self, *args: Any, **options: Any) -> Any:
-        return super().command(*args, **{"cls": Command, **options})
+    def command(
+        self,
+        name: str | None = None,
+        *,
+        reads: bool = False,
+        over_cells: Joining | Literal["by itself"] | None = None,
+        **options: Any,
+    ) -> Callable[[F], F]:
+        kind = type("Command", (Command,), {"reads": reads, "over_cells": over_cells})
+        return super().command(name, **{"cls": kind, **options})
 
 
-def command_group(meaning: str | None = None) -> typer.Typer:
+def command_group(meaning: str | None = None) -> _Group:
     """Returns a Typer for a command or a group of commands, with the configuration that all groups have."""
     return _Group(
         cls=CommandGroup, help=meaning, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False

@@ -19,7 +19,7 @@ def types() -> None:
     pass
 
 
-@app.command()
+@app.command(reads=True)
 def why(
     ctx: typer.Context,
     type: Annotated[str, typer.Argument(help="The task's type.", autocompletion=complete_type)],

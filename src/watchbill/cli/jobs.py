@@ -204,7 +204,7 @@ def _print_outcome(ended: JobRecord) -> None:
     say(paint(ended.state, STATE_COLOURS.get(ended.state)), "  ", what)
 
 
-@app.command("list")
+@app.command("list", reads=True, over_cells="joined")
 def list_(
     ctx: typer.Context,
     state: StateNames = None,
@@ -244,7 +244,7 @@ def list_(
     )
 
 
-@app.command()
+@app.command(reads=True)
 def show(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
     """Show a job with every attempt and its direct dependencies."""
     job = ctx.obj.run(job_operations.get(find_job(ctx.obj, id)))
@@ -296,7 +296,7 @@ def logs(
         raise typer.Exit(130) from None
 
 
-@app.command()
+@app.command(reads=True)
 def steps(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
     """List the steps that a job has stored, and those in which it waits."""
     job = find_job(ctx.obj, id)
@@ -320,7 +320,7 @@ def _show_step_end(step: StepRecord) -> str:
     return show_json(step.result)
 
 
-@app.command()
+@app.command(reads=True)
 def waiting(
     ctx: typer.Context,
     signal: Annotated[str | None, typer.Option(metavar="NAME", help="Only those that wait for this signal.")] = None,
@@ -384,7 +384,7 @@ def wake(ctx: typer.Context, id: JobId) -> None:
     say(f"{job} goes on")
 
 
-@app.command()
+@app.command(reads=True)
 def why(
     ctx: typer.Context,
     id: JobId,
@@ -437,7 +437,7 @@ def watch(
         raise typer.Exit(130) from None
 
 
-@app.command()
+@app.command(reads=True)
 def tree(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
     """Draw a job with all jobs it waits for and all that wait for it."""
     job = find_job(ctx.obj, id)

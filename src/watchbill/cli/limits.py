@@ -26,7 +26,7 @@ Name = Annotated[
 Most = Annotated[int, typer.Option("--limit", min=1, help="At most this many keys and jobs.")]
 
 
-@app.command("list")
+@app.command("list", reads=True)
 def list_limits(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List limits and rates, with how many jobs run and wait under them. Jobs that are dead or wait for a retry, and
     keep an ordered key, are counted as kept."""
@@ -59,7 +59,7 @@ def list_limits(ctx: typer.Context, as_json: AsJson = False) -> None:
     )
 
 
-@app.command()
+@app.command(reads=True)
 def show(ctx: typer.Context, name: Name, limit: Most = 50, as_json: AsJson = False) -> None:
     """Show the keys of a limit, and the jobs that hold them. Exits with 1 if there is no such limit."""
     found = ctx.obj.run(limit_operations.show(name, limit=limit))

@@ -20,7 +20,7 @@ cluster = command_group("Show who leads the groups of this cluster. Without a co
 Name = Annotated[str, typer.Argument(help="The lock's name.", autocompletion=complete_lock)]
 
 
-@app.command("list")
+@app.command("list", reads=True)
 def list_locks(
     ctx: typer.Context,
     free: Annotated[bool, typer.Option("--all", help="Also locks that are free; they are kept for a day.")] = False,
@@ -71,7 +71,7 @@ def make_group() -> None:
     """Does nothing, but makes Typer treat this as a group: it would take a group of one command for the command."""
 
 
-@cluster.command()
+@cluster.command(reads=True)
 def leader(
     ctx: typer.Context,
     group: Annotated[str | None, typer.Argument(help="The group; without it, all groups.")] = None,

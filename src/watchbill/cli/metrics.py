@@ -22,7 +22,7 @@ metrics = command_group()
 health = command_group("Ask whether a worker lives, or is ready for work. Exits with 1 if not.")
 
 
-@metrics.command("metrics")
+@metrics.command("metrics", reads=True)
 def print_metrics(ctx: typer.Context) -> None:
     """Print metrics of the installation, for Prometheus. They come from small tables, nothing is counted."""
     say_lines(ctx.obj.run(read_metrics()).rstrip("\n"))

@@ -65,7 +65,7 @@ _CHART_WIDTH = 24
 _COLUMNS = (*WAITS, "running", "suspended", "blocked", "succeeded", "dead", "canceled")
 
 
-@dead.command("list")
+@dead.command("list", reads=True, over_cells="joined")
 def list_dead(
     ctx: typer.Context,
     type: OnlyType = None,
@@ -79,7 +79,7 @@ def list_dead(
     list_jobs(ctx, ["dead"], type, queue, tenant, after, limit, as_json)
 
 
-@dead.command()
+@dead.command(reads=True, over_cells="joined")
 def groups(ctx: typer.Context, type: OnlyType = None, tenant: OnlyTenant = None, as_json: AsJson = False) -> None:
     """Group dead jobs by type and error. Messages that differ in numbers, ids and quoted texts count as one."""
     found = ctx.obj.run(job_operations.dead_groups(type=type, tenant=tenant))
@@ -121,7 +121,7 @@ Type = Annotated[
 ]
 
 
-@queues.command("list")
+@queues.command("list", reads=True, over_cells="joined")
 def list_queues(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List queues and count their jobs by state. Finished jobs count for one hour. `≈` marks an estimate."""
     counts, pauses = ctx.obj.run(job_operations.stats()), ctx.obj.run(job_operations.pauses())
@@ -134,7 +134,7 @@ def list_queues(ctx: typer.Context, as_json: AsJson = False) -> None:
         say(f"queue {rule.name}: {_describe_rule(rule)}")
 
 
-@queues.command("why")
+@queues.command("why", reads=True)
 def why_queue(
     ctx: typer.Context,
     queue: Annotated[str, typer.Argument(help="The queue.", autocompletion=complete_queue)],
@@ -231,7 +231,7 @@ def _show_oldest(ready: list[QueueCount]) -> str:
     return show_age(min((count.oldest for count in ready if count.oldest), default=None))
 
 
-@nodes.command("list")
+@nodes.command("list", reads=True, over_cells="joined")
 def list_nodes(
     ctx: typer.Context,
     gone: Annotated[bool, typer.Option("--all", help="Also nodes that have left or were lost.")] = False,
@@ -271,7 +271,7 @@ def list_nodes(
     )
 
 
-@nodes.command("show")
+@nodes.command("show", reads=True)
 def show_node(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="The node's name.", autocompletion=complete_node)],
@@ -339,7 +339,7 @@ By = Annotated[
 Since = Annotated[str | None, typer.Option(help="Since when: an instant, or how long ago, such as 2h.")]
 
 
-@stats.command("show")
+@stats.command("show", reads=True, over_cells="joined")
 def show_stats(ctx: typer.Context, by: By = None, since: Since = None, as_json: AsJson = False) -> None:
     """Count jobs by queue, and schedules. `≈` marks an estimate. With `--by`: what has ended."""
     if by is not None:

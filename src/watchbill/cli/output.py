@@ -11,6 +11,7 @@ from uuid import UUID
 
 import typer
 
+from watchbill.cli.joined import joining
 from watchbill.cli.screen import Painted, is_terminal, paint, say, say_lines, wrap_text
 from watchbill.cli.table import print_columns
 from watchbill.errors import WatchbillError, name_commands
@@ -41,13 +42,15 @@ class GlobalOptions:
     database_url: str | None
     schema: str | None
     given: Mapping[str, Any] = field(default_factory=dict)  # settings that come from a framework, such as Django
+    cell: str | None = None
+    reads: bool = False  # the command changes nothing, so it may use read_url
 
     def load_settings(self, application: App | None = None, **arguments: Any) -> Settings:
         """Reads the settings. Arguments in the application's code override everything but the command line."""
         from watchbill.settings import Settings
 
         given = {**self.given, **(application.given if application else {})}
-        options = {"database_url": self.database_url, "schema": self.schema, **arguments}
+        options = {"database_url": self.database_url, "schema": self.schema, "cell": self.cell, **arguments}
         chosen = {name: value for name, value in options.items() if value is not None}
         origins = {name: origin for name, origin in given.get("origins", {}).items() if name not in chosen}
         return Settings.load(**{**given, **chosen, "origins": origins})
@@ -66,7 +69,14 @@ class GlobalOptions:
     def find_address(self, settings: Settings) -> Address:
         from watchbill.postgres.address import find_address
 
+        self.check_cell(settings)
         return find_address(settings)
+
+    def check_cell(self, settings: Settings) -> None:
+        """Refuses a command that may go to several cells and names none."""
+        if settings.cells and settings.cell is None and self.database_url is None:
+            names = ", ".join(cell.name for cell in settings.cells)
+            raise Usage("This project has several cells, and the command names none.", hint=f"Add --cell: {names}.")
 
     def find_direct_address(self) -> tuple[Settings, Address]:
         """Returns the settings and the address of the server itself: listen_url, if it is set. A migration cannot use a
@@ -74,6 +84,7 @@ class GlobalOptions:
         from watchbill.postgres.address import Address
 
         settings = self.find_settings()
+        self.check_cell(settings)
         if settings.listen_url:
             return settings, Address(settings.listen_url, settings.origins["listen_url"])
         return settings, self.find_address(settings)
@@ -84,12 +95,17 @@ class GlobalOptions:
             return client.run(operation)
 
     def open_client(self) -> Client:
-        """Returns a client for the database of the App in this directory. The caller closes it."""
-        from watchbill.client.client import Client
-
+        """Returns a client for the database of the App in this directory. The caller closes it. A command that only
+        reads gets one for the standby of read_url, if that answers."""
         settings = self.find_settings()
-        url = self.find_address(settings).url
-        return Client(url, schema=settings.schema, pool_size=1, timeout=settings.client_timeout)
+        if self.reads and settings.read_url and settings.read_url != self.database_url:
+            from watchbill.cli.replica import is_usable
+
+            replica = _make_client(settings.read_url, settings)
+            if is_usable(replica):
+                return replica
+            replica.close()
+        return _make_client(self.find_address(settings).url, settings)
 
     def shorten_ids(self, ids: Collection[UUID]) -> Mapping[UUID, str]:
         """Returns what a person has to type of each job's id. A pipe gets whole ids, because scripts keep them."""
@@ -107,6 +123,12 @@ class GlobalOptions:
         if caller is None:
             return empty
         return f"Nothing is shown: {caller}. Name one with --tenant, or in the address of the database."
+
+
+def _make_client(url: str, settings: Settings) -> Client:
+    from watchbill.client.client import Client
+
+    return Client(url, schema=settings.schema, pool_size=1, timeout=settings.client_timeout)
 
 
 def pluralize(number: int, noun: str) -> str:
@@ -154,6 +176,9 @@ def show_age(moment: datetime | None) -> str:
 
 def print_json(data: object) -> None:
     """Prints data as JSON, with instants in UTC as in RFC 3339, and durations in seconds."""
+    if (joined := joining.get()) is not None:
+        joined.add_data(data)
+        return
     say_lines(json.dumps(data, indent=2, default=_as_json, ensure_ascii=False))
 
 
@@ -191,12 +216,18 @@ def print_records(
         print_json([asdict(record) for record in records])
     elif records:
         print_table(columns, map(row, records))
+    elif (joined := joining.get()) is not None:
+        joined.empty = name_commands(empty)
     else:
         say(name_commands(empty), err=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    print_columns(columns, [[_show_cell(value) for value in row] for row in rows])
+    cells = [[_show_cell(value) for value in row] for row in rows]
+    if (joined := joining.get()) is not None:
+        joined.add_table(columns, cells)
+    else:
+        print_columns(columns, cells)
 
 
 def _show_cell(value: object) -> str:

@@ -45,7 +45,7 @@ Tenant = Annotated[str, typer.Option(help="The tenant.", callback=act_for_tenant
 Unchecked = Annotated[bool, typer.Option("--unchecked", help="Also a task that no live node handles.")]
 
 
-@app.command("list")
+@app.command("list", reads=True, over_cells="joined")
 def list_(
     ctx: typer.Context,
     tenant: OnlyTenant = None,
@@ -84,7 +84,7 @@ def list_(
     )
 
 
-@app.command()
+@app.command(reads=True)
 def show(ctx: typer.Context, name: Name, tenant: Tenant = "default", as_json: AsJson = False) -> None:
     """Show a schedule with its last slots."""
     found = ctx.obj.run(schedule_operations.get(name, tenant))
@@ -213,7 +213,7 @@ def run(
         say(f"{job}")
 
 
-@app.command()
+@app.command(reads=True)
 def history(
     ctx: typer.Context,
     name: Name,
@@ -234,7 +234,7 @@ def history(
         say(f"{name} has not fired yet" if outcome is None else f"no slot of {name} is {outcome}")
 
 
-@app.command()
+@app.command(reads=True)
 def preview(
     ctx: typer.Context, name: Name, count: Count = 10, tenant: Tenant = "default", as_json: AsJson = False
 ) -> None:
@@ -242,7 +242,7 @@ def preview(
     print_instants(ctx.obj.run(schedule_operations.preview(name, count, tenant)), as_json=as_json)
 
 
-@app.command()
+@app.command(reads=True)
 def why(ctx: typer.Context, name: Name, tenant: Tenant = "default", as_json: AsJson = False) -> None:
     """Say exactly why a schedule does not fire, or when it will. Exits with 1 if it does not."""
     reasons = ctx.obj.run(schedule_operations.why(name, tenant))

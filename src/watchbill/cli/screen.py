@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
+from contextvars import ContextVar
 
 import typer
 
@@ -15,6 +16,9 @@ STATE_COLOURS = {
     "snoozed": "magenta", "released": "magenta", "canceled": "magenta", "blocked": "blue", "suspended": "blue",
     "dead": "red", "lost": "red", "active": "green", "draining": "yellow",
 }  # fmt: skip
+
+
+line_prefix: ContextVar[str] = ContextVar("watchbill_line_prefix", default="")  # names the cell with `--cell all`
 
 
 class Painted(str):
@@ -34,7 +38,8 @@ def paint(text: str, colour: str | None = None, *, bold: bool | None = None, dim
 
 def say(*parts: str, err: bool = False) -> None:
     """Prints one line."""
-    typer.echo("".join(part if isinstance(part, Painted) else printable(part) for part in parts), err=err)
+    line = "".join(part if isinstance(part, Painted) else printable(part) for part in parts)
+    typer.echo(line_prefix.get() + line, err=err)
 
 
 def show_progress(text: str = "") -> None:
@@ -43,9 +48,9 @@ def show_progress(text: str = "") -> None:
         typer.echo(f"\r\x1b[K{printable(text)}", nl=False)
 
 
-def say_wrapped(text: str, indent: str = "  ") -> None:
+def say_wrapped(text: str, indent: str = "  ", *, err: bool = False) -> None:
     """Prints a text on one line, or on several lines if the terminal is too narrow, broken between words."""
-    typer.echo("\n".join(wrap_text(printable(text), indent=indent, more=f"{indent}  ")))
+    typer.echo("\n".join(wrap_text(printable(text), indent=indent, more=f"{indent}  ")), err=err)
 
 
 def wrap_text(text: str, *, taken: int = 0, indent: str = "", more: str = "") -> list[str]:

@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,6 +48,7 @@ class Supervisor:
     command: list[str]
     count: int = 1
     environment: dict[str, str] = field(default_factory=dict)
+    environments: Sequence[dict[str, str]] = ()  # what each child gets in addition, in the order of the children
     watched: Path | None = None  # children are restarted when a Python file below this directory changes
     each_second: Callable[[], None] = lambda: None
     _signals: int = 0
@@ -87,7 +88,8 @@ class Supervisor:
         """Starts a child in a session of its own, so that Ctrl-C at the terminal reaches it only through
         _forward_signal."""
         number = {_NUMBER: str(slot.number)} if self.count > 1 else {}
-        environment = os.environ | self.environment | {PARENT: str(os.getpid())} | number
+        own = self.environments[slot.number - 1] if self.environments else {}
+        environment = os.environ | self.environment | own | {PARENT: str(os.getpid())} | number
         return subprocess.Popen(self.command, env=environment, start_new_session=True)
 
     def _handle_exit(self, slot: _ChildSlot, code: int) -> None:

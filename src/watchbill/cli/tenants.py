@@ -21,7 +21,7 @@ LONGEST_STATEMENT_SECONDS = 3600.0  # long, because the preview of an erasure re
 Name = Annotated[str, typer.Argument(help="The tenant.")]
 
 
-@app.command("list")
+@app.command("list", reads=True)
 def list_tenants(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List tenants that have quotas, unfinished jobs, schedules or roles, with what they use."""
     print_records(
@@ -42,13 +42,13 @@ def list_tenants(ctx: typer.Context, as_json: AsJson = False) -> None:
     )
 
 
-@app.command()
+@app.command(reads=True)
 def why(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Count why jobs of a tenant do not run, with an example each. Exits with 1 if a person must act."""
     tell_causes(ctx.obj, tenant=name, as_json=as_json)
 
 
-@app.command()
+@app.command(reads=True)
 def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Show what a tenant uses of its quotas. Exits with 1 if it has no quota, unfinished job, schedule or role."""
     found = ctx.obj.run(tenant_operations.tenants(name))

@@ -32,7 +32,7 @@ _SPARK_WIDTH = 20
 app = command_group()
 
 
-@app.command("top")
+@app.command("top", reads=True)
 def top(
     ctx: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="Print it once, and stop. A pipe always gets it once.")] = False,

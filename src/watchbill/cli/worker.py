@@ -11,16 +11,18 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from watchbill.cli import supervisor
+from watchbill.cli.cells import list_cells
 from watchbill.cli.discovery import find_app
 from watchbill.cli.help import command_group
 from watchbill.cli.lines import JobLines
 
 if TYPE_CHECKING:
+    from watchbill.cli.output import GlobalOptions
     from watchbill.node import Node
     from watchbill.settings import Settings
 
@@ -31,7 +33,7 @@ LEFTOVER_TIMEOUT_SECONDS = 5.0  # how long the ended node waits for asyncio task
 app = command_group()
 
 
-@app.command()
+@app.command(over_cells="by itself")
 def worker(
     ctx: typer.Context,
     application: Annotated[str | None, typer.Argument(metavar="[MODULE:APP]", help="Where the App is.")] = None,
@@ -63,7 +65,11 @@ def worker(
         "node_name": name,
         "labels": label or None,
     }
+    if ctx.obj.cell == "all":
+        raise typer.Exit(_run_for_all_cells(ctx.obj, options, reload=reload))
     settings = ctx.obj.load_settings(**options)
+    if settings.cell is not None:
+        os.environ["WATCHBILL_CELL"] = settings.cell  # for child processes, which run CPU-bound tasks
     if (settings.processes > 1 or reload or max_jobs or max_memory) and not supervisor.is_child():
         raise typer.Exit(_run_supervisor(settings, reload=reload))
     from watchbill.telemetry.logs import configure
@@ -89,6 +95,23 @@ def worker(
     code = _run_node(node, Limits(max_jobs, max_memory))
     printer.close()
     raise typer.Exit(code)
+
+
+def _run_for_all_cells(given: GlobalOptions, options: dict[str, Any], *, reload: bool) -> int:
+    """Runs a group of processes for each cell."""
+    cells = list_cells(given)
+    settings = replace(given, cell=cells[0]).load_settings(**options)
+    command = [sys.executable, "-m", "watchbill.cli", *_without_cell(sys.argv[1:])]
+    watched = Path.cwd() if reload else None
+    environments = [{"WATCHBILL_CELL": cell} for cell in cells for _ in range(settings.processes)]
+    return supervisor.Supervisor(command, count=len(environments), environments=environments, watched=watched).run()
+
+
+def _without_cell(words: list[str]) -> list[str]:
+    """The command line without `--cell all`, which each child gets from its environment."""
+    place = next((place for place, word in enumerate(words) if word == "--cell"), None)
+    kept = words if place is None else words[:place] + words[place + 2 :]
+    return [word for word in kept if word != "--cell=all"]
 
 
 def _run_supervisor(settings: Settings, *, reload: bool) -> int:

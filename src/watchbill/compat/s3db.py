@@ -449,7 +449,7 @@ class SchedulerPlugin:
         if self._node is None or not self._unwritten:
             return
         names, self._unwritten = self._unwritten, set()
-        declared = self.app.declared.as_json(names)
+        declared = self.app.declared.as_json(lambda declared: declared.name in names)
         try:
             rows = await self.app.aclient.run(_declare_schedules(self._node.epoch, declared))
         except BaseException:

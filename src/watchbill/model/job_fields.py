@@ -79,6 +79,7 @@ JOB_FIELDS = (
              column=False),
     JobField("strict", "flag", "Raise an error, not a warning, if the key was used with another payload. In "
              "`enqueue_many`: for all.", column=False),
+    JobField("cell", "text", "The cell that gets the job, if the App has several.", column=False),
     JobField("connection", "connection", "Your own connection or session: the job commits and rolls back with your "
              "transaction.", column=False),
 )  # fmt: skip

@@ -75,6 +75,20 @@ class QuotaExceeded(WatchbillError):
         self.frees_at = None if found["frees_at"] is None else datetime.fromisoformat(found["frees_at"])
 
 
+class TenantMoved(WatchbillError):
+    """The jobs of this tenant are in another cell, or on their way to it. Nothing was enqueued.
+
+    `cell` is that other cell; None while the move is under way.
+    """
+
+    tenant = ""
+    cell: str | None = None
+
+    def read_detail(self, detail: str) -> None:
+        found = json.loads(detail)
+        self.tenant, self.cell = found["tenant"], found["cell"]
+
+
 class FunctionReplaced(SchemaError):
     """A function that the statement calls is missing, or was replaced while it ran. The statement has changed
     nothing."""
@@ -108,6 +122,7 @@ _BY_SQLSTATE: dict[str, type[WatchbillError]] = {
     "WB013": TenantRefused,
     "WB014": DuplicateJob,
     "WB015": QuotaExceeded,
+    "WB016": TenantMoved,
     "WB017": Invalid,
 }
 
@@ -125,7 +140,7 @@ def refusal(state: str | None, text: str, hint: str | None, detail: str | None =
         return None
     shown_hint = None if hint is None else _make_sentence(hint)
     error = kind(_make_sentence(text), hint=_HOW_TO_NAME_A_TENANT if kind is TenantRefused else shown_hint)
-    if isinstance(error, QuotaExceeded) and detail:
+    if isinstance(error, QuotaExceeded | TenantMoved) and detail:
         error.read_detail(detail)
     return error
 

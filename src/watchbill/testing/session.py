@@ -154,7 +154,7 @@ class TestSession:
     @property
     def _settings(self) -> dict[str, str]:
         url = self.database.url
-        return {"database_url": url, "listen_url": url, "schema": self.database.schema}
+        return {"database_url": url, "listen_url": url, "schema": self.database.schema, "cells": ""}
 
     def empty_database(self) -> None:
         """Empties the database. Called before each test."""
@@ -176,6 +176,8 @@ class TestSession:
 
 
 class _TestRuntime(Runtime):
+    ignores_cells = True
+
     def __init__(self, session: TestSession, load: Callable[[], Settings], payload_store: PayloadStore | None) -> None:
         super().__init__(load, payload_store)
         self._session = session

@@ -109,6 +109,7 @@ class DjangoApp(App):
     def __init__(self, *, propagate: Sequence[ContextVar[Any]] = ()) -> None:
         super().__init__(propagate=propagate)
         self.producer.tenant_from = _find_tenant
+        self.producer.make_cells = None  # calls join transactions of Django's connection, to one database
         self.node_name = ""
         self.on("node_started")(self._set_node_name)
 
