@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from watchbill.client.operations import Operation, Statement
 from watchbill.model.figures import FailureGroup, Figure, QueueFigures, Sample
@@ -27,4 +27,10 @@ def failures(*, since: datetime | None = None, limit: int = 100) -> Operation[li
 
 def rebuild(since: datetime) -> Operation[datetime]:
     rows: list[tuple[datetime]] = yield Statement("rebuild_figures", (since,))
+    return rows[0][0]
+
+
+def data_age() -> Operation[timedelta | None]:
+    """How long ago the last change was made that a standby shows; None if this server is a primary."""
+    rows: list[tuple[timedelta | None]] = yield Statement("data_age")
     return rows[0][0]

@@ -23,6 +23,7 @@ from watchbill.dashboard.gate import Auth, Gate, Rules, answer_problem
 from watchbill.dashboard.identity import Identity
 from watchbill.dashboard.keys import Keys
 from watchbill.dashboard.problems import Problem, explain
+from watchbill.dashboard.replica import Replica
 from watchbill.dashboard.sessions import COOKIE, SESSION_SECONDS, Session, Sessions, User
 from watchbill.dashboard.visit import Board, Look, get_visit, link
 from watchbill.errors import WatchbillError
@@ -66,6 +67,10 @@ class Dashboard:
         self.database = Database(
             lambda: runtime.database_url, runtime.settings.schema, prepare=runtime.settings.prepared_statements
         )
+        if (read_url := runtime.settings.read_url) is not None:
+            self.database.standby = Replica(
+                Database(lambda: read_url, runtime.settings.schema, prepare=runtime.settings.prepared_statements)
+            )
         self.board = Board(
             app,
             self.database,

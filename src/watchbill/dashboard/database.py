@@ -10,7 +10,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
 
 import psycopg
 from psycopg import sql
@@ -56,15 +57,14 @@ class Facts:
 class Transaction:
     """What a request does in one transaction."""
 
+    data_age: timedelta | None = None  # set if it reads a standby: how old the data is
+
     def __init__(self, connection: AsyncConnection, names: Queries) -> None:
         self.connection, self.queries = connection, names
 
     async def run(self, operation: Operation[R]) -> R:
         """Runs an operation of watchbill.client."""
-        try:
-            return await adrive(operation, aexecute, self.connection, self.queries)
-        except psycopg.Error as error:
-            raise translate(error, self.queries.schema) from error
+        return await run_on(self.connection, operation, self.queries)
 
     async def fetch(self, query: str, params: Any = ()) -> Rows:
         """The rows of a named query."""
@@ -73,6 +73,24 @@ class Transaction:
             return (yield Statement(query, params))
 
         return await self.run(ask())
+
+
+async def run_on(connection: AsyncConnection, operation: Operation[R], names: Queries) -> R:
+    try:
+        return await adrive(operation, aexecute, connection, names)
+    except psycopg.Error as error:
+        raise translate(error, names.schema) from error
+
+
+class Standby(Protocol):
+    """The part of `replica.py` that this module uses."""
+
+    @property
+    def database(self) -> Database: ...
+    @property
+    def age(self) -> timedelta | None: ...
+    def note_change(self) -> None: ...
+    async def is_usable(self) -> bool: ...
 
 
 class Database:
@@ -85,6 +103,7 @@ class Database:
         self._facts: Facts | None = None
         self._facts_until = 0.0
         self.most_seconds: float | None = None
+        self.standby: Standby | None = None  # for transactions that only read
 
     def with_limit(self, seconds: float) -> Database:
         """The same connections, with at most so many seconds for each statement."""
@@ -94,13 +113,28 @@ class Database:
 
     @asynccontextmanager
     async def acting(
-        self, identity: Identity, *, read_only: bool = False, tenant: str | None = None, limit: float | None = None
+        self,
+        identity: Identity,
+        *,
+        read_only: bool = False,
+        tenant: str | None = None,
+        limit: float | None = None,
+        may_lag: bool = True,
     ) -> AsyncIterator[Transaction]:
         """A transaction in the name of this identity. `tenant` is what an identity without a tenant names; `limit` is
-        how many seconds each statement may take."""
+        how many seconds each statement may take. One that only reads may read the standby, unless `may_lag` is
+        False."""
+        limit = self.most_seconds or limit or (READ_TIMEOUT_SECONDS if read_only else WRITE_TIMEOUT_SECONDS)
+        if self.standby is not None and not read_only:
+            self.standby.note_change()
+        elif self.standby is not None and may_lag and await self.standby.is_usable():
+            reading = self.standby.database.acting(identity, read_only=True, tenant=tenant, limit=limit)
+            async with reading as transaction:
+                transaction.data_age = self.standby.age
+                yield transaction
+            return
         facts = await self.read_facts()
         role = _choose_role(identity, facts, read_only=read_only)
-        limit = self.most_seconds or limit or (READ_TIMEOUT_SECONDS if read_only else WRITE_TIMEOUT_SECONDS)
         begin = _write_begin(role, identity.tenant or tenant, identity.name, read_only=read_only, timeout=limit)
         async with self._transaction(begin) as transaction:
             yield transaction
@@ -115,7 +149,7 @@ class Database:
     async def read_facts(self) -> Facts:
         if self._facts is None or time.monotonic() >= self._facts_until:
             try:
-                async with self._connection() as connection:
+                async with self.connection() as connection:
                     cursor = await connection.execute(self.queries["web_facts"].encode())
                     ((prefix, row_security, login, groups),) = await cursor.fetchall()
             except psycopg.Error as error:
@@ -126,10 +160,12 @@ class Database:
 
     async def close(self) -> None:
         await self._pools.close()
+        if self.standby is not None:
+            await self.standby.database.close()
 
     @asynccontextmanager
     async def _transaction(self, begin: bytes) -> AsyncIterator[Transaction]:
-        async with self._connection() as connection:
+        async with self.connection() as connection:
             try:
                 await connection.execute(begin, prepare=False)
                 yield Transaction(connection, self.queries)
@@ -142,7 +178,7 @@ class Database:
                 raise
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[AsyncConnection]:
+    async def connection(self) -> AsyncIterator[AsyncConnection]:
         try:
             pool = await self._pools.get_for_running_loop()
             connection = await pool.getconn()

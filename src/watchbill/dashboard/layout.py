@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from watchbill.dashboard.database import Transaction
 
@@ -49,8 +49,10 @@ class Frame:
 
     now: datetime
     counts: dict[str, int]
+    data_age: timedelta | None = None  # of what a standby shows; None if this is the primary
 
 
 async def read_frame(transaction: Transaction) -> Frame:
     ((now, nodes, queues, failures, operations),) = await transaction.fetch("web_frame")
-    return Frame(now, {"nodes": nodes, "queues": queues, "failures": failures, "operations": operations})
+    counts = {"nodes": nodes, "queues": queues, "failures": failures, "operations": operations}
+    return Frame(now, counts, transaction.data_age)

@@ -106,6 +106,7 @@ def _list_tools(request: Request, frame: Frame | None) -> dict[str, Any]:
         "rail": _list_entries(request),
         "dock": DOCK,
         "counts": frame.counts if frame else {},
+        "data_age": frame.data_age if frame else None,
         "identity": identity,
         "may": identity.may if identity else lambda role: False,
         "form_token": visit.form_token,

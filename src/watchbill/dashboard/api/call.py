@@ -51,7 +51,8 @@ class Call(Generic[B, Q]):
     async def acting(self, *, read_only: bool | None = None) -> AsyncIterator[Transaction]:
         """A transaction in the name of the caller. It cannot write if the endpoint only shows."""
         only_reads = self.endpoint.method == "GET" if read_only is None else read_only
-        async with self.board.database.acting(self.identity, read_only=only_reads, tenant=self.tenant) as transaction:
+        acting = self.board.database.acting(self.identity, read_only=only_reads, tenant=self.tenant, may_lag=False)
+        async with acting as transaction:
             yield transaction
 
     @asynccontextmanager
