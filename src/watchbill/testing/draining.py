@@ -33,6 +33,7 @@ from watchbill.model.decisions import RetryAfter
 from watchbill.store.node_connection import NodeConnection
 from watchbill.store.queries import queries
 from watchbill.telemetry.events import Events
+from watchbill.testing.crashing import Crash, CrashingStepRunner
 from watchbill.testing.session import IdleConnections, ReusingConnection, TestSession
 from watchbill.worker.builtin import BUILTIN_TYPES, make_builtin_handlers
 from watchbill.worker.claim_request import Request
@@ -82,6 +83,7 @@ class RunLog:
     limit: int
     raising: bool
     fast_retries: bool = False
+    crash: Crash | None = None  # at which write of a step a run ends
     ran: list[Ran] = field(default_factory=list)
     failure: Ran | None = None
     interrupt: BaseException | None = None
@@ -172,6 +174,11 @@ class DrainWorker(Worker):
         if self._calls is None:
             return super()._new_threads()
         return CallersThread(self._calls, self.slots.finish_run, self._transactions, self._steps)
+
+    def _new_step_runner(self, connection: NodeConnection) -> StepRunner:
+        if self._log.crash is None:
+            return super()._new_step_runner(connection)
+        return CrashingStepRunner(connection, self._transactions, self._wakeups.draining.is_set, self._log.crash)
 
     def _new_claimer(self, claiming: Claiming) -> Claimer:
         claimer = OneByOneClaimer(

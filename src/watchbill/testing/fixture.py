@@ -14,7 +14,7 @@ from watchbill.app.application import App, living_apps
 from watchbill.app.job import NotCommitted
 from watchbill.app.json_round_trip import shorten
 from watchbill.app.producer import refuse_on_loop
-from watchbill.app.task import Task
+from watchbill.app.task import Call, Task
 from watchbill.client import caller_connection
 from watchbill.client.operations import Operation, Statement
 from watchbill.model.job import JobRecord
@@ -22,6 +22,7 @@ from watchbill.model.tenant import acting_for
 from watchbill.scheduler.scheduler import emit_tick_events
 from watchbill.telemetry.context import current
 from watchbill.testing.draining import Ran, RunLog, drain_blocking, drain_on_loop
+from watchbill.testing.resuming import try_crashes
 from watchbill.testing.session import TestSession
 from watchbill.testing.timetable import declare, pass_time, promote, read_clock
 from watchbill.worker.handlers import BadPayload
@@ -167,6 +168,53 @@ class Watchbill:
         log = RunLog(limit, raising, fast_retries)
         await drain_on_loop(self._session, log, concurrency)
         return log.finish()
+
+    def assert_resumes(
+        self, call: Call[Any], /, *, signals: Mapping[str, Any] | None = None, same_result: bool = True
+    ) -> int:
+        """Runs a job with steps to its end, and then once for each write of a step with a crash before it and once with
+        a crash after it. Fails if one of them ends otherwise: with another state, result, error or list of steps.
+        Returns how many crashes were tried.
+
+        The clock moves to each wake time. `signals` are sent when the job is enqueued. `same_result`: whether the
+        result is compared; one that names the job or the time differs in any case.
+        """
+        refuse_on_loop("assert_resumes()", "`await aassert_resumes()`")
+        self._refuse_in_transaction()
+        program = try_crashes(call, signals or {}, _report_events, compares_result=same_result)
+        answer: Any = None
+        while True:
+            try:
+                request = program.send(answer)
+            except StopIteration as stop:
+                return int(stop.value)
+            if isinstance(request, Call):
+                answer = request.task.producer.send(request.new_job(), request.task.options, request.task)
+            elif isinstance(request, RunLog):
+                drain_blocking(self._session, request, 1)
+                answer = request.finish()
+            else:
+                answer = self._run_operation(request)
+
+    async def aassert_resumes(
+        self, call: Call[Any], /, *, signals: Mapping[str, Any] | None = None, same_result: bool = True
+    ) -> int:
+        """Does what `assert_resumes` does, on the test's own event loop."""
+        await self._arefuse_in_transaction()
+        program = try_crashes(call, signals or {}, _report_events, compares_result=same_result)
+        answer: Any = None
+        while True:
+            try:
+                request = program.send(answer)
+            except StopIteration as stop:
+                return int(stop.value)
+            if isinstance(request, Call):
+                answer = await request.task.producer.asend(request.new_job(), request.task.options, request.task)
+            elif isinstance(request, RunLog):
+                await drain_on_loop(self._session, request, 1)
+                answer = request.finish()
+            else:
+                answer = await self._arun_operation(request)
 
     @contextmanager
     def inline(self) -> Iterator[None]:

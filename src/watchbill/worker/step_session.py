@@ -82,7 +82,8 @@ class Session:
         self._number = 0
         self._failures: list[_Failure] = []
         self._published: dict[str, Any] = {}
-        self._is_publishing = False  # something is published that is not stored
+        self._is_publishing = False  # something was published since the last step was stored
+        self._shown = self._stored.get(PUBLISHED)
         self._running = 0
         self.handler_waits = False
         self.may_leave = asyncio.Event()  # the handler waits, with all its branches, and no step is under way
@@ -295,6 +296,9 @@ class Session:
                 failure.is_stored = True
         if self._is_publishing:
             self._is_publishing = False
+            if self._shown is not None and orjson.loads(self._shown.result or b"null") == self._published:
+                return
+            self._shown = None
             published = orjson.dumps(self._published)
             yield from self._save(NewStep(self.run.claimed, PUBLISHED, "published", "begun", 0, result=published))
 

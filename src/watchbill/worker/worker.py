@@ -95,7 +95,7 @@ class Worker:
             chores.promoter if chores else None,
         )
         self._transactions = Transactions(config.url, lease=config.lease, size=config.pool_size, prepare=config.prepare)
-        self._steps = StepRunner(Checkpointer(settlements), self._transactions, self._wakeups.draining.is_set)
+        self._steps = self._new_step_runner(settlements)
         self._claiming = claiming = Claiming(config.queues, handlers)
         self.slots = Slots(
             handlers, config, claiming, self.settler, events, self._transactions, self._wakeups, self._steps
@@ -128,6 +128,9 @@ class Worker:
 
     def _new_reporter(self) -> OutcomeReporter:
         return OutcomeReporter(self._events)
+
+    def _new_step_runner(self, connection: NodeConnection) -> StepRunner:
+        return StepRunner(Checkpointer(connection), self._transactions, self._wakeups.draining.is_set)
 
     def _new_threads(self) -> Threads:
         return Threads(self._config.capacity.by_kind["thread"], self.slots.finish_run, self._transactions, self._steps)
