@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from watchbill.alerts.sender import AlertSender
@@ -27,11 +28,12 @@ from watchbill.scheduler.declarer import Declared, Declarer
 from watchbill.scheduler.scheduler import Scheduler
 from watchbill.store.node_connection import NodeConnection
 from watchbill.store.queries import queries
-from watchbill.telemetry.events import Events
+from watchbill.telemetry.events import Events, Observer
 from watchbill.worker.builtin import make_builtin_handlers
 from watchbill.worker.config import LONGEST_UPKEEP_SECONDS, NodeConfig
 from watchbill.worker.handlers import Handlers
-from watchbill.worker.health import HealthServer, Vitals
+from watchbill.worker.health import HealthServer, Vitals, make_pages
+from watchbill.worker.meters import Meters
 from watchbill.worker.notifications import Listener, Wakeups
 from watchbill.worker.worker import Worker, WorkerChores, cancel_all
 
@@ -67,6 +69,7 @@ class Node:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_made = asyncio.Event()
         self.health: HealthServer | None = None
+        self._meters: Meters | None = None
         self._asked: Literal["", "drain", "stop"] = ""
 
     async def run(self) -> None:
@@ -75,6 +78,7 @@ class Node:
 
     async def _run_worker_and_chores(self) -> None:
         config = self.config
+        self._meters = None if config.health_port is None else Meters()
         # Three connections, so that a long tick of the scheduler or a slow sweep delays no other chore.
         connection, ticks, upkeep = connections = [
             self._new_connection(purpose) for purpose in ("chores", "scheduler", "upkeep")
@@ -97,14 +101,15 @@ class Node:
             )
             self._loop = asyncio.get_running_loop()
             self._worker = Worker(
-                self.config, self._queries, self._handlers, self._events, notifications, chores, self._lease
-            )
+                self.config, self._queries, self._handlers, self._events, notifications, chores, self._lease,
+                self._meters,
+            )  # fmt: skip
         vitals = Vitals(
             self._worker.slots, self._worker.lease, self._worker.settler.tally, self._worker.registered,
-            wakeups.draining, stuck_after=config.stuck_after, capacity=config.capacity.total,
+            wakeups.draining, stuck_after=config.stuck_after, capacity=config.capacity,
         )  # fmt: skip
-        if config.health_port is not None:
-            health = HealthServer(config.health_host, config.health_port, vitals)
+        if config.health_port is not None and self._meters is not None:
+            health = HealthServer(config.health_host, config.health_port, make_pages(vitals, self._meters.measure))
             health.start()
             self.health = health
         self._is_made.set()
@@ -113,9 +118,14 @@ class Node:
         tasks = self._start_chores(chores, connection, upkeep, notifications)
         if self.health is not None:
             tasks.append(asyncio.create_task(vitals.note_turns()))
+        observers = self._list_metering_observers()
+        for event, observer in observers:
+            self._events.on(event, observer)
         try:
             await self._worker.run()
         finally:
+            for event, observer in observers:
+                self._events.observers[event].remove(observer)
             try:
                 if self.health is not None:
                     await asyncio.to_thread(self.health.stop)
@@ -130,7 +140,14 @@ class Node:
         timeout, prepare = config.statement_timeout, config.prepare
         if purpose == "upkeep":
             timeout = max(timeout, LONGEST_UPKEEP_SECONDS)
-        return NodeConnection(config.url, self._queries, purpose=purpose, timeout=timeout, prepare=prepare)
+        connection = NodeConnection(config.url, self._queries, purpose=purpose, timeout=timeout, prepare=prepare)
+        connection.observe = None if self._meters is None else self._meters.note_query
+        return connection
+
+    def _list_metering_observers(self) -> list[tuple[str, Observer]]:
+        if self._meters is None:
+            return []
+        return [("job_enqueued", self._meters.note_enqueued), ("node_lost", self._meters.note_lost_lease)]
 
     def _start_chores(
         self, chores: WorkerChores, connection: NodeConnection, upkeep: NodeConnection, notifications: Listener
@@ -149,21 +166,22 @@ class Node:
                 connection, self.worker, chores.elector, self._events, self._groups, wakeups.tokens, self.config.lease,
                 wakeups.draining,
             )  # fmt: skip
+        measured = partial(repeat, meter=self._meters)
         loops = [
             notifications.keep_open(),
-            repeat("survey", survey.run, connection),
-            repeat("promote", chores.promoter.run, connection, wakeups.delayed),
-            repeat("unblock", chores.unblocker.run, connection, wakeups.dependents),
-            repeat("declare schedules", chores.declarer.run, connection, wakeups.declarations),
-            repeat("elect leaders", chores.elector.run, connection, wakeups.leaders),
-            repeat("token groups", memberships.run, connection, wakeups.tokens),
-            repeat("reclaim", reclaimer.run, connection, reclaimer.wakeup),
-            repeat("periodic statements", periodic.run, upkeep, periodic.wakeup),
-            repeat("send alerts", sender.run, upkeep, wakeups.deliveries),
-            repeat("retention", Retention(upkeep, self._keep).run, upkeep),
+            measured("survey", survey.run, connection),
+            measured("promote", chores.promoter.run, connection, wakeups.delayed),
+            measured("unblock", chores.unblocker.run, connection, wakeups.dependents),
+            measured("declare schedules", chores.declarer.run, connection, wakeups.declarations),
+            measured("elect leaders", chores.elector.run, connection, wakeups.leaders),
+            measured("token groups", memberships.run, connection, wakeups.tokens),
+            measured("reclaim", reclaimer.run, connection, reclaimer.wakeup),
+            measured("periodic statements", periodic.run, upkeep, periodic.wakeup),
+            measured("send alerts", sender.run, upkeep, wakeups.deliveries),
+            measured("retention", Retention(upkeep, self._keep).run, upkeep),
         ]
         if self._payload_store is not None:
-            loops.append(repeat("sweep payloads", Sweeper(upkeep, self._payload_store).run, upkeep))
+            loops.append(measured("sweep payloads", Sweeper(upkeep, self._payload_store).run, upkeep))
         if chores.scheduler is not None:
             registered = self.worker.registered
             is_listening = lambda: notifications.is_listening  # noqa: E731

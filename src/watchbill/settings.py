@@ -303,7 +303,7 @@ class Settings:
     )
     health_port: Count | None = _make_setting(
         None,
-        "The port where a worker serves /health/live, /health/ready and /metrics; other processes take the next ones.",
+        "The port where a worker answers /health/live, /health/ready and /metrics. Its processes take the next ports.",
         "a whole number from 1 to 65535",
         le=65_535,
     )

@@ -220,6 +220,7 @@ def test_every_function_that_reads_the_clock_takes_now(db: Db) -> None:
     expected = {
         "_clock", "now", "uuid7", "_check_schedule", "_find_step_error", "_execute_sql_job", "_change_jobs",
         "_backfill_slots", "_enqueue_items", "_count_history", "_end_step", "_summarize_history", "_find_upkeep_alerts",
+        "_measure_upkeep",
     }  # fmt: skip
     assert {row.proname for row in rows} - short_ways == expected
     rows = db.execute("""

@@ -14,6 +14,12 @@ from tests.worker.conftest import Workbench
 from watchbill.errors import WatchbillError
 from watchbill.node import Node
 
+OF_WORKERS = (
+    "watchbill_attempts_total", "watchbill_ended_jobs_total", "watchbill_running", "watchbill_slots_by_kind",
+    "watchbill_waiting", "watchbill_slots", "watchbill_loop_lag_seconds", "watchbill_ready",
+    "watchbill_beat_age_seconds", "watchbill_build_info",
+)  # fmt: skip
+
 SERIES = re.compile(r'(\w+)(?:\{((?:\w+="(?:[^"\\\n]|\\.)*",?)*)\})? (\S+)')
 
 
@@ -110,7 +116,32 @@ async def test_metrics_count_runs_by_outcome(bench: Workbench) -> None:
     assert found["watchbill_attempts_total", f'{bad_name},outcome="failed"'] == 2
     assert found["watchbill_ended_jobs_total", f'{bad_name},state="dead"'] == 2
     assert found["watchbill_ready", ""] == 1
-    assert found["watchbill_attempt_seconds_total", name] > 0
+    assert found["watchbill_attempt_seconds_count", name] == 2
+    assert found["watchbill_attempt_seconds_sum", name] > 0
+    assert found["watchbill_wait_seconds_count", 'queue="default"'] == 4
+    assert found["watchbill_claimed_total", ""] == 4
+    assert found["watchbill_settle_seconds_count", ""] >= 2
+    assert found["watchbill_heartbeats_total", 'result="ok"'] >= 1
+    assert found["watchbill_running", 'kind="async"'] == 0
+    assert found["watchbill_slots", ""] == node.config.capacity.total
+    assert found["watchbill_chore_seconds_count", 'chore="survey"'] >= 1
+    assert set(OF_WORKERS) <= {name for name, _ in found}
+
+
+async def test_jobs_that_handlers_enqueue_are_counted(bench: Workbench) -> None:
+    @bench.app.task
+    async def child() -> None: ...
+
+    @bench.app.task
+    async def parent() -> None:
+        await child.aenqueue()
+
+    await parent.aenqueue()
+    async with bench.working(health_port=0) as node:
+        await bench.until(lambda: node.health and node.finished == 2)
+        _, text = await asyncio.to_thread(ask, node, "/metrics")
+    assert read_metrics(text)["watchbill_enqueued_total", ""] == 1
+    assert not bench.app.events.has_observer("job_enqueued"), "nothing is left when the node has ended"
 
 
 async def test_a_port_in_use_is_an_error_that_says_so(bench: Workbench) -> None:

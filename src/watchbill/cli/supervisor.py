@@ -175,9 +175,9 @@ def add_child_number(name: str | None) -> str | None:
 
 
 def add_child_port(port: int | None) -> int | None:
-    """Returns the port of this child: the first child has the port of the settings, the second the next one."""
+    """Returns the port of this child: one of those after the port of the settings, at which the supervisor answers."""
     number = os.environ.get(_NUMBER)
-    return port if port is None or number is None else port + int(number) - 1
+    return port if port is None or number is None else port + int(number)
 
 
 def is_child() -> bool:

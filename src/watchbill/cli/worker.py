@@ -117,7 +117,17 @@ def _without_cell(words: list[str]) -> list[str]:
 def _run_supervisor(settings: Settings, *, reload: bool) -> int:
     command = [sys.executable, "-m", "watchbill.cli", *sys.argv[1:]]
     watched = Path.cwd() if reload else None
-    return supervisor.Supervisor(command, count=settings.processes, watched=watched).run()
+    processes = supervisor.Supervisor(command, count=settings.processes, watched=watched)
+    if settings.health_port is None or settings.processes == 1:  # a single process answers itself
+        return processes.run()
+    from watchbill.cli.processes_health import ProcessesHealth
+
+    health = ProcessesHealth(settings.health_host, settings.health_port, settings.processes)
+    health.start()
+    try:
+        return processes.run()
+    finally:
+        health.stop()
 
 
 @dataclass

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from watchbill.store.node_connection import Busy, Disconnected, NodeConnection, Refused
@@ -23,16 +23,27 @@ LEAST_PERIOD_SECONDS = 0.02
 LEAST_OBSERVATION_PAUSE_SECONDS = 0.05
 
 
+class ChoreMeter(Protocol):
+    """Measures the runs of chores."""
+
+    def note_chore(self, name: str, seconds: float, *, has_failed: bool) -> None: ...
+
+
 async def repeat(
-    name: str, chore: Callable[[], Awaitable[float]], connection: NodeConnection, wakeup: asyncio.Event | None = None
+    name: str,
+    chore: Callable[[], Awaitable[float]],
+    connection: NodeConnection,
+    wakeup: asyncio.Event | None = None,
+    meter: ChoreMeter | None = None,
 ) -> None:
     """Runs a chore for ever. The chore returns how many seconds to wait before its next run. Its `wakeup` event ends
     the wait early, and the chore itself clears that event. Log lines call the chore `name`."""
     while True:
-        began = time.monotonic()
+        began, has_failed = time.monotonic(), False
         try:
             pause = await chore()
         except Disconnected as error:
+            has_failed = True
             # The worker logs an outage of the database. This warning is for a server that answers, but lacks resources
             # for this one statement.
             level = logging.WARNING if error.by_statement else logging.DEBUG
@@ -40,12 +51,15 @@ async def repeat(
             await connection.wait_to_retry()
             continue
         except Busy as error:
-            pause = PAUSE_AFTER_ERROR_SECONDS
+            pause, has_failed = PAUSE_AFTER_ERROR_SECONDS, True
             message = "The chore %s needs a lock that another transaction holds; retrying in %g s: %s"
             logger.warning(message, name, pause, error)
         except Exception:  # no error may end this loop, because no other code would start it again
-            pause = PAUSE_AFTER_ERROR_SECONDS
+            pause, has_failed = PAUSE_AFTER_ERROR_SECONDS, True
             logger.exception("The periodic chore %s failed; retrying in %g s", name, pause)
+        finally:
+            if meter is not None:
+                meter.note_chore(name, time.monotonic() - began, has_failed=has_failed)
         if wakeup is None:
             await asyncio.sleep(pause)
         else:

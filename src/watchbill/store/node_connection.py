@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psycopg
@@ -77,13 +77,14 @@ class NodeConnection:
         self._failures = 0
         self._outage = outage_of(url)
         self._lock = asyncio.Lock()  # held during a statement, because a connection runs one statement at a time
+        self.observe: Callable[[str, float, int], None] | None = None  # gets name, seconds and rows of each statement
         self.connections = 0  # how often it was opened; if this has not grown, the connection was never lost meanwhile
 
     async def execute(self, query: str, params: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
         began, connections = time.monotonic(), self.connections
         try:
             async with self._lock:
-                return await self._execute_on_connection(query, params)
+                rows = await self._execute_on_connection(query, params)
         except (psycopg.Error, TimeoutError, OSError, NoDatabase) as error:
             classified = classify_error(error)
             if isinstance(classified, Disconnected):
@@ -99,6 +100,9 @@ class NodeConnection:
             if is_outage(classified) and not (was_idle and time.monotonic() - began < SLOW_FAILURE_SECONDS):
                 self._outage.note_failure(classified)
             raise classified from error
+        if self.observe is not None:
+            self.observe(query, time.monotonic() - began, len(rows))
+        return rows
 
     async def _execute_on_connection(self, query: str, params: Sequence[Any] | dict[str, Any]) -> list[tuple[Any, ...]]:
         if self._connection is None:

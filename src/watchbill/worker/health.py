@@ -10,9 +10,10 @@ import asyncio
 import errno
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from typing import Any, Protocol
 
 from watchbill._version import __version__
@@ -20,9 +21,12 @@ from watchbill.cluster.lease import Lease
 from watchbill.errors import WatchbillError
 from watchbill.model.clock import boot_seconds
 from watchbill.telemetry.prometheus import CONTENT_TYPE, Family, write_metrics
+from watchbill.worker.config import Capacity
 from watchbill.worker.tally import ENDED_JOBS, OUTCOMES, Tally
 
 LATE_LOOP_SECONDS = 5.0  # a node whose event loop has not turned for so long is not ready
+MOST_NAMES = 100  # pairs of queue and type that have series of their own
+OTHER = "(other)"
 TURN_SECONDS = 0.5  # the event loop says so often that it turns
 REQUEST_SECONDS = 5.0  # a client has this long to send its request
 
@@ -49,7 +53,7 @@ class Vitals:
         draining: Any,
         *,
         stuck_after: float,
-        capacity: int,
+        capacity: Capacity,
     ) -> None:
         self._slots, self._lease, self._tally = slots, lease, tally
         self._registered, self._draining = registered, draining
@@ -83,13 +87,11 @@ class Vitals:
         return f"the event loop has not turned for {lag:.1f} s" if lag >= LATE_LOOP_SECONDS else None
 
     def measure(self) -> Iterator[Family]:
-        """Queues and types are those of the tally, so there are at most some thousand series."""
         by_name: dict[tuple[str, str], list[float]] = {}
         for (queue, type_, _), numbers in self._tally.total().items():
-            known = by_name.get((queue, type_))
-            by_name[queue, type_] = (
-                [*numbers] if known is None else [a + b for a, b in zip(known, numbers, strict=True)]
-            )
+            pair = (queue, type_) if len(by_name) < MOST_NAMES or (queue, type_) in by_name else (OTHER, OTHER)
+            known = by_name.get(pair)
+            by_name[pair] = [*numbers] if known is None else [a + b for a, b in zip(known, numbers, strict=True)]
         named = [({"queue": queue, "type": type_}, numbers) for (queue, type_), numbers in sorted(by_name.items())]
         yield Family(
             "watchbill_attempts_total", "counter", "Runs that have ended in this process, by outcome.",
@@ -103,19 +105,21 @@ class Vitals:
                 for n, word in enumerate(ENDED_JOBS)
             ],
         )  # fmt: skip
+        kinds: dict[str, int] = dict.fromkeys(self._capacity.by_kind, 0)
+        for run in list(self._slots.runs):
+            kinds[run.handler.kind] += 1
         yield Family(
-            "watchbill_attempt_seconds_total", "counter", "How long the runs have taken, in sum.",
-            [(labels, numbers[-2]) for labels, numbers in named],
+            "watchbill_running", "gauge", "Handlers that run now.",
+            [({"kind": kind}, number) for kind, number in kinds.items()],
         )  # fmt: skip
         yield Family(
-            "watchbill_wait_seconds_total", "counter", "How long jobs were due before they started, in sum.",
-            [(labels, numbers[-1]) for labels, numbers in named],
+            "watchbill_slots_by_kind", "gauge", "How many handlers of a kind may run at once.",
+            [({"kind": kind}, number) for kind, number in self._capacity.by_kind.items()],
         )  # fmt: skip
         is_ready, sent = self.find_hindrance() is None, self._lease.sent
         single: Mapping[str, tuple[float, str]] = {
-            "watchbill_running": (len(self._slots.runs), "Handlers that run now."),
             "watchbill_waiting": (self._slots.waiting, "Claimed jobs that wait for a handler slot."),
-            "watchbill_slots": (self._capacity, "How many handlers may run at once."),
+            "watchbill_slots": (self._capacity.total, "How many handlers may run at once."),
             "watchbill_loop_lag_seconds": (self._loop_lag, "How long ago the event loop turned last."),
             "watchbill_ready": (is_ready, "1 if the node is ready, as /health/ready says."),
         }
@@ -127,22 +131,32 @@ class Vitals:
         yield Family("watchbill_build_info", "gauge", "The version.", [({"version": __version__}, 1)])
 
 
-class HealthServer:
-    """Serves `Vitals` at an address. `start()` raises if the address cannot be used."""
+Page = Callable[[], tuple[int, str, str]]  # returns the status, the type of the content, and the text
 
-    def __init__(self, host: str, port: int, vitals: Vitals) -> None:
-        self._host, self._port, self._vitals = host, port, vitals
+
+def make_pages(vitals: Vitals, measure: Callable[[], Iterator[Family]]) -> dict[str, Page]:
+    """What a worker serves. `measure` yields more metrics than those of `vitals`."""
+    return {
+        "/health/live": lambda: make_answer(vitals.find_death()),
+        "/health/ready": lambda: make_answer(vitals.find_hindrance()),
+        "/metrics": lambda: (200, CONTENT_TYPE, write_metrics(chain(vitals.measure(), measure()))),
+    }
+
+
+def make_answer(problem: str | None) -> tuple[int, str, str]:
+    return (200, "text/plain", "ok\n") if problem is None else (503, "text/plain; charset=utf-8", f"{problem}\n")
+
+
+class HealthServer:
+    """Serves pages at an address, from threads. `start()` raises if the address cannot be used."""
+
+    def __init__(self, host: str, port: int, pages: Mapping[str, Page]) -> None:
+        self._host, self._port, self._pages = host, port, pages
         self._server: ThreadingHTTPServer | None = None
 
     def start(self) -> None:
-        vitals = self._vitals
-
         class Handler(_Handler):
-            pages = {  # noqa: RUF012
-                "/health/live": lambda: _answer(vitals.find_death()),
-                "/health/ready": lambda: _answer(vitals.find_hindrance()),
-                "/metrics": lambda: (200, CONTENT_TYPE, write_metrics(vitals.measure())),
-            }
+            pages = self._pages
 
         try:
             self._server = ThreadingHTTPServer((self._host, self._port), Handler)
@@ -168,14 +182,10 @@ class HealthServer:
             self._server.server_close()
 
 
-def _answer(problem: str | None) -> tuple[int, str, str]:
-    return (200, "text/plain", "ok\n") if problem is None else (503, "text/plain; charset=utf-8", f"{problem}\n")
-
-
 class _Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_SECONDS
     server_version, sys_version = "watchbill", ""
-    pages: Mapping[str, Any]
+    pages: Mapping[str, Page]
 
     def do_GET(self) -> None:
         page = self.pages.get(self.path.partition("?")[0])

@@ -34,6 +34,7 @@ from watchbill.store.queries import Queries
 from watchbill.telemetry.job_lines import LogTail
 from watchbill.telemetry.outage import outage_of
 from watchbill.worker.config import NodeConfig
+from watchbill.worker.meters import Meters
 from watchbill.worker.notifications import Wakeups
 from watchbill.worker.run import Run, progress_as_json
 from watchbill.worker.slots import Slots
@@ -72,10 +73,12 @@ class Heartbeat(threading.Thread):
         wakeups: Wakeups,
         worker: Leaseholder,
         tally: Tally,
+        meters: Meters | None = None,
     ) -> None:
         super().__init__(name="watchbill-heartbeat", daemon=True)
         self._config, self._queries, self._epoch, self._lease = config, queries, epoch, config.lease
         self._slots, self._wakeups, self._worker, self._tally = slots, wakeups, worker, tally
+        self._meters = meters
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
         self._is_over = threading.Event()
@@ -103,7 +106,10 @@ class Heartbeat(threading.Thread):
             is_due = self._wakeups.wants_beat or now() >= next_beat
             self._wakeups.wants_beat = False
             if is_due:
-                if not self._run_statement(self._send_heartbeat):
+                began, is_acknowledged = now(), self._run_statement(self._send_heartbeat)
+                if self._meters is not None:
+                    self._meters.note_beat(now() - began, is_acknowledged=is_acknowledged)
+                if not is_acknowledged:
                     continue
                 next_beat = now() + interval
             if self._slots.runs:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import orjson
 
 from watchbill.worker.endings import Success
+from watchbill.worker.meters import Meters
 from watchbill.worker.run import Claimed
 
 MOST_NAMES = 200  # combinations of queue, type and tenant in one tally; the jobs of all others count as OTHER
@@ -43,6 +44,7 @@ class Tally:
         self._reported: Counts = {}  # all that was in reports, for metrics
         self._pending: Report | None = None
         self._number = 0
+        self.meters: Meters | None = None  # also measures each run, if the process has a health_port
         self._clock_offset = time.time() - time.monotonic()  # the database's clock less the monotonic one
 
     def begin_epoch(self) -> None:
@@ -55,7 +57,7 @@ class Tally:
         """Notes the time of the database, which it has told in reply to a statement that was sent at `asked`."""
         self._clock_offset = database_seconds - (asked + time.monotonic()) / 2
 
-    def add_successes(self, succeeded: Iterable[Success], refused: Collection[bytes]) -> None:
+    def add_successes(self, succeeded: Sequence[Success], refused: Collection[bytes]) -> None:
         now, due_offset = time.monotonic(), self._clock_offset - _SECONDS_FROM_1970_TO_2000
         with self._lock:
             for claimed, started, _, _ in succeeded:
@@ -69,6 +71,8 @@ class Tally:
                 wait = started + due_offset - claimed.raw_run_at / 1e6
                 if wait > 0:
                     numbers[_WAIT_SECONDS] += wait
+        if self.meters is not None:
+            self.meters.note_successes(succeeded, refused, due_offset)
 
     def add_ending(self, claimed: Claimed, outcome: str, state: str, started: float | None) -> None:
         """Counts a run by its outcome, and its job if that has ended as dead or canceled."""
@@ -84,6 +88,8 @@ class Tally:
                 numbers[_RUN_SECONDS] += time.monotonic() - started
                 due = claimed.raw_run_at / 1e6 + _SECONDS_FROM_1970_TO_2000
                 numbers[_WAIT_SECONDS] += max(0.0, started + self._clock_offset - due)
+                if self.meters is not None:
+                    self.meters.note_ending(claimed, started, self._clock_offset - _SECONDS_FROM_1970_TO_2000)
 
     def _add_name(self, claimed: Claimed) -> list[float]:
         name = (claimed.queue, claimed.type, claimed.tenant) if len(self._counts) < MOST_NAMES else OTHER

@@ -41,6 +41,7 @@ from watchbill.worker.claiming import Claimer, Claiming
 from watchbill.worker.config import NodeConfig
 from watchbill.worker.handlers import Handlers
 from watchbill.worker.heartbeat import EXIT_STUCK, Heartbeat
+from watchbill.worker.meters import Meters
 from watchbill.worker.notifications import Listener, wait_for
 from watchbill.worker.outcomes import OutcomeReporter
 from watchbill.worker.processes import Processes
@@ -83,8 +84,10 @@ class Worker:
         notifications: Listener,
         chores: WorkerChores | None = None,
         lease: Lease | None = None,
+        meters: Meters | None = None,
     ) -> None:
         self._config, self._queries, self._handlers, self._events = config, queries, handlers, events
+        self._meters = meters
         self.notifications, self._wakeups, self._chores = notifications, notifications.wakeups, chores
         self._connection = self._new_connection("claims")
         settlements = self._new_connection("settlements")
@@ -94,6 +97,7 @@ class Worker:
             self._wakeups,
             chores.promoter if chores else None,
         )
+        self.settler.tally.meters = meters
         self._transactions = Transactions(config.url, lease=config.lease, size=config.pool_size, prepare=config.prepare)
         self._steps = self._new_step_runner(settlements)
         self._claiming = claiming = Claiming(config.queues, handlers)
@@ -124,7 +128,9 @@ class Worker:
     def _new_connection(self, purpose: str) -> NodeConnection:
         config = self._config
         timeout, prepare = config.statement_timeout, config.prepare
-        return NodeConnection(config.url, self._queries, purpose=purpose, timeout=timeout, prepare=prepare)
+        connection = NodeConnection(config.url, self._queries, purpose=purpose, timeout=timeout, prepare=prepare)
+        connection.observe = None if self._meters is None else self._meters.note_query
+        return connection
 
     def _new_reporter(self) -> OutcomeReporter:
         return OutcomeReporter(self._events)
@@ -317,7 +323,7 @@ class Worker:
         self._wakeups.tokens.set()
         self.settler.tally.begin_epoch()
         self._heartbeat = Heartbeat(
-            self._config, self._queries, epoch, self.slots, self._wakeups, self, self.settler.tally
+            self._config, self._queries, epoch, self.slots, self._wakeups, self, self.settler.tally, self._meters
         )
         self._heartbeat.start()
         self.registered.set()

@@ -241,33 +241,6 @@ LIMIT 1000
 -- name: drain
 SELECT {schema}.drain(%s::text)
 
--- name: figures
-SELECT
-  at, name, succeeded, skipped, failed, timed_out, lost, snoozed, dead, canceled, run_seconds,
-  wait_seconds, is_counted
-FROM {schema}.figure_list(%s::text, %s::text, %s::timestamptz)
-
--- name: samples
-SELECT
-  at, name, running, ready, scheduled, retrying, limited, paused, unsupported, unmatched, blocked,
-  oldest, is_estimate
-FROM {schema}.sample_list(%s::text, %s::timestamptz)
-
--- name: queue_figures
-SELECT
-  queue, running, ready, scheduled, retrying, limited, paused, unsupported, unmatched, blocked,
-  oldest, is_estimate, sampled_at, trend, ended_lately, ended, failed, dead, run_seconds,
-  wait_seconds, nodes, draining_nodes, max, fair_by, token_group, paused_at, paused_by,
-  pause_reason
-FROM {schema}._list_queue_figures(%s::text, %s::int)
-
--- name: failures
-SELECT failure, tenant, type, exception, message, example, first, last, attempts, dead
-FROM {schema}.failure_list(%s::timestamptz, max => %s::int)
-
--- name: rebuild_figures
-SELECT {schema}.rebuild_figures(%s::timestamptz)
-
 -- name: dead_groups
 SELECT type, message, count, first, last, example, exception, failure
 FROM {schema}.dead_groups(%s::text, %s::text)

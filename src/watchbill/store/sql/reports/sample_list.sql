@@ -32,3 +32,18 @@ LANGUAGE sql STABLE AS $$
   ORDER BY s.at, s.name
   LIMIT sample_list.max
 $$;
+
+-- Returns when the newest sample of this dimension was taken that the caller sees. Asks one grain
+-- after the other, because the index begins with it.
+CREATE OR REPLACE FUNCTION _find_last_sample(dimension text)
+RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+  SELECT max((
+    SELECT s.at
+    FROM samples s
+    WHERE s.grain = g.grain
+      AND s.dimension = _find_last_sample.dimension
+    ORDER BY s.at DESC
+    LIMIT 1))
+  FROM unnest('{ten_seconds,minute,hour}'::text[]) g(grain)
+$$;
