@@ -166,3 +166,31 @@ async def test_job_enqueued_from_sql_starts_a_new_trace(bench: Workbench) -> Non
     await bench.work_off()
     [processed] = spans(f"process {tasks.on_loop.type}")
     assert (processed.parent, list(processed.links)) == (None, [])
+
+
+def measured(type_: str) -> dict[str, list[Any]]:
+    """What was measured for a type since the process started, by the name of the metric."""
+    data = tasks.metric_reader.get_metrics_data()
+    found = [] if data is None else [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics]
+    return {
+        metric.name: [p for p in metric.data.data_points if (p.attributes or {}).get("watchbill.job.type") == type_]
+        for metric in found
+    }
+
+
+async def test_enqueues_and_runs_are_measured_in_their_spans(bench: Workbench) -> None:
+    before = measured(tasks.fails.type)
+    sent_before = sum(point.value for point in before.get("messaging.client.sent.messages", []))
+    runs_before = sum(point.count for point in before.get("messaging.process.duration", []))
+    await tasks.fails.aenqueue()
+    await bench.work_off()
+    after = measured(tasks.fails.type)
+    [sent] = after["messaging.client.sent.messages"]
+    assert (sent.value, sent.attributes["messaging.destination.name"]) == (sent_before + 1, "default")
+    ended = after["messaging.process.duration"]
+    assert {point.attributes["error.type"] for point in ended} == {"ValueError", "Permanent"}
+    assert sum(point.count for point in ended) == runs_before + 2
+    assert [point.value for point in after["watchbill.active_runs"]] == [0]
+    exemplars = {each.trace_id for point in ended for each in point.exemplars}
+    assert exemplars == {ids(spans(f"enqueue {tasks.fails.type}")[0])[0]}, "an exemplar leads to the trace"
+    assert after["messaging.client.operation.duration"][0].count == sent.value

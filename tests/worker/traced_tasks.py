@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -20,7 +22,8 @@ provider.add_span_processor(SimpleSpanProcessor(exporter))
 tracer = trace.get_tracer("shop", tracer_provider=provider)
 
 app = App()
-instrument(app, tracer_provider=provider)
+metric_reader = InMemoryMetricReader()
+instrument(app, tracer_provider=provider, metrics=True, meter_provider=MeterProvider(metric_readers=[metric_reader]))
 
 
 @app.task

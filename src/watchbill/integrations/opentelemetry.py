@@ -6,15 +6,21 @@ handler runs, also in a thread or a child process, and ends with the handler. Sp
 children.
 
 Attributes follow the semantic conventions for messaging where these have a name for them.
+
+With `metrics=True` enqueues and attempts are also measured, inside their spans, so that exemplars have trace ids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from opentelemetry import metrics as otel_metrics
 from opentelemetry import propagate, trace
+from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
 from watchbill._version import __version__
@@ -26,16 +32,81 @@ if TYPE_CHECKING:
     from watchbill.app.application import App
 
 _META_KEY = "trace"
+# Names of the semantic conventions for messaging. They are still in development there.
+_SENT_MESSAGES = "messaging.client.sent.messages"
+_SEND_DURATION = "messaging.client.operation.duration"
+_CONSUMED_MESSAGES = "messaging.client.consumed.messages"
+_PROCESS_DURATION = "messaging.process.duration"
+_ACTIVE_RUNS = "watchbill.active_runs"
+_SEND_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 10.0)
+_RUN_BOUNDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 30.0, 120.0, 300.0, 1200.0, 3600.0)
 
 
-def instrument(app: App, *, tracer_provider: TracerProvider | None = None) -> None:
-    """Adds tracing to an App. Call this once per App. Without `tracer_provider` the global one is used."""
+def instrument(
+    app: App,
+    *,
+    tracer_provider: TracerProvider | None = None,
+    metrics: bool = False,
+    meter_provider: MeterProvider | None = None,
+) -> None:
+    """Adds tracing to an App, and with `metrics` also metrics. Call this once per App. Without providers the global
+    ones are used."""
     tracer = trace.get_tracer("watchbill", __version__, tracer_provider)
-    app.around_enqueue(_make_enqueue_middleware(tracer))
-    app.around_run(_make_run_middleware(tracer))
+    meters = _Meters(meter_provider if metrics else otel_metrics.NoOpMeterProvider())
+    app.around_enqueue(_make_enqueue_middleware(tracer, meters))
+    app.around_run(_make_run_middleware(tracer, meters))
 
 
-def _make_enqueue_middleware(tracer: Tracer) -> Callable[[NewJob], Generator[NewJob, Enqueued, None]]:
+class _Meters:
+    """What is measured, by queue and type. Tenants and ids are not attributes, because there may be very many."""
+
+    def __init__(self, provider: MeterProvider | None) -> None:
+        meter = otel_metrics.get_meter("watchbill", __version__, provider)
+        self._sent = meter.create_counter(_SENT_MESSAGES, "{message}", "Jobs that were enqueued.")
+        self._send_seconds = meter.create_histogram(
+            _SEND_DURATION, "s", "How long it takes to enqueue a job.", explicit_bucket_boundaries_advisory=_SEND_BOUNDS
+        )
+        self._consumed = meter.create_counter(_CONSUMED_MESSAGES, "{message}", "Jobs that handlers were called with.")
+        self._run_seconds = meter.create_histogram(
+            _PROCESS_DURATION, "s", "How long handlers run.", explicit_bucket_boundaries_advisory=_RUN_BOUNDS
+        )
+        self._active = meter.create_up_down_counter(_ACTIVE_RUNS, "{run}", "Handlers that run now.")
+
+    def note_enqueue(self, job: NewJob, span: Span, seconds: float, error: BaseException | None) -> None:
+        labels, context = _make_labels(job, "enqueue", "send"), trace.set_span_in_context(span)
+        if error is not None:
+            labels["error.type"] = type(error).__qualname__
+        self._sent.add(1, labels, context)
+        self._send_seconds.record(seconds, labels, context)
+
+    @contextmanager
+    def measure_run(self, job: Run) -> Iterator[None]:
+        began, labels = time.monotonic(), _make_labels(job, "process", "process")
+        active = dict(labels)
+        self._active.add(1, active)
+        try:
+            yield
+        except (Skip, Snooze, RetryAfter):
+            raise
+        except BaseException as error:
+            labels["error.type"] = type(error).__qualname__
+            raise
+        finally:
+            self._active.add(-1, active)
+            self._consumed.add(1, labels)
+            self._run_seconds.record(time.monotonic() - began, labels)
+
+
+def _make_labels(job: NewJob | Run, name: str, kind: str) -> dict[str, str]:
+    return {
+        "messaging.system": "watchbill",
+        "messaging.destination.name": job.queue,
+        "watchbill.job.type": job.type,
+        **_make_operation_attributes(name, kind),
+    }
+
+
+def _make_enqueue_middleware(tracer: Tracer, meters: _Meters) -> Callable[[NewJob], Generator[NewJob, Enqueued, None]]:
     def around(job: NewJob) -> Generator[NewJob, Enqueued, None]:
         """Makes a span for an enqueue. The span does not become the current one, because otherwise the spans of jobs
         that are sent together would be inside each other."""
@@ -44,19 +115,22 @@ def _make_enqueue_middleware(tracer: Tracer) -> Callable[[NewJob], Generator[New
             kind=SpanKind.PRODUCER,
             attributes=_make_job_attributes(job) | _make_operation_attributes("enqueue", "send"),
         )
+        began, failure = time.monotonic(), None
         try:
             answer = yield _add_context(job, span)
             span.set_attributes({"messaging.message.id": str(answer.id), "watchbill.job.created": answer.created})
         except BaseException as error:
+            failure = error
             _record_failure(span, error)
             raise
         finally:
+            meters.note_enqueue(job, span, time.monotonic() - began, failure)
             span.end()
 
     return around
 
 
-def _make_run_middleware(tracer: Tracer) -> Callable[[Run], Generator[None, None, None]]:
+def _make_run_middleware(tracer: Tracer, meters: _Meters) -> Callable[[Run], Generator[None, None, None]]:
     def around(job: Run) -> Generator[None, None, None]:
         sender = propagate.extract(job.meta.get(_META_KEY) or {})
         sent_by = trace.get_current_span(sender).get_span_context()
@@ -72,7 +146,8 @@ def _make_run_middleware(tracer: Tracer) -> Callable[[Run], Generator[None, None
             set_status_on_exception=False,
         ) as span:
             try:
-                yield
+                with meters.measure_run(job):
+                    yield
             except (Skip, Snooze, RetryAfter) as signal:  # not an error, because a handler raises these on purpose
                 span.set_attribute("watchbill.job.outcome", type(signal).__name__.lower())
                 raise
