@@ -13,12 +13,11 @@ from watchbill.connectors.notification import describe_ending
 from watchbill.connectors.outgoing import Choices, Outgoing
 from watchbill.connectors.webhook_delivery import RETRY, deliver
 from watchbill.model.retry import Retry
+from watchbill.model.webhook import WEBHOOK_DELIVERY, WEBHOOK_QUEUE
 from watchbill.worker.dependencies import Depends
 from watchbill.worker.run import current_job
 
 HTTP_REQUEST = "connector.http.request"
-WEBHOOK_DELIVERY = "connector.webhook.deliver"
-WEBHOOK_QUEUE = "webhooks"
 
 
 def add_connectors(

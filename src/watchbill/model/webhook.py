@@ -10,6 +10,8 @@ from watchbill.model.option_names import suggest_options
 
 Ending = Literal["succeeded", "dead", "canceled"]
 _ENDINGS = ("succeeded", "dead", "canceled")
+WEBHOOK_DELIVERY = "connector.webhook.deliver"  # the type of the job that sends it
+WEBHOOK_QUEUE = "webhooks"
 
 
 @suggest_options

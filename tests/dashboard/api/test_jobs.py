@@ -82,6 +82,25 @@ def test_a_batch_is_enqueued_as_an_array_or_in_lines_all_or_none(client: TestCli
     assert client.get(f"{API}/jobs", params={"count": "capped", "limit": 1}).json()["count"] == 6
 
 
+def test_a_webhook_tells_how_a_job_has_ended(client: TestClient, schema_database: str) -> None:
+    """Alone and in a batch, with one delivery each that waits for its job; the values are those of Webhook()."""
+    notify = {"endpoint": "crm", "on": ["dead"], "result": True}
+    made = [enqueue(client, notify=notify)["id"]]
+    batch = [{"type": "a", "notify": {"url": "https://example.com/hook"}}, {"type": "a"}]
+    made += [job["id"] for job in client.post(f"{API}/jobs:batch", json=batch).json()["items"]]
+    with psycopg.connect(schema_database) as connection:
+        found = connection.execute("""
+            SELECT d.parent::text, j.queue, j.wait, j.payload->>'receiver', j.payload->'notify'->'on',
+              j.payload->'notify'->'result'
+            FROM watchbill.dependencies d JOIN watchbill.jobs j ON j.id = d.child ORDER BY j.seq""").fetchall()
+    assert found == [
+        (made[0], "webhooks", "blocked", "crm", ["dead"], True),
+        (made[1], "webhooks", "blocked", "example.com", ["succeeded", "dead"], False),
+    ]
+    graph = client.get(f"{API}/jobs/{made[0]}/graph").json()
+    assert {job["type"] for job in graph["jobs"]} == {"mail.send", "connector.webhook.deliver"}
+
+
 def test_pages_follow_each_other_without_gap(client: TestClient) -> None:
     client.post(f"{API}/jobs:batch", json=[{"type": "a"}] * 7)
     seen: list[str] = []
@@ -155,6 +174,12 @@ def test_a_request_waits_for_the_end_of_a_job(client: TestClient) -> None:
         ({"type": "watchbill.sql"}, 422, None),
         ({"type": "a", "delay": 1, "run_at": "2030-01-01T00:00:00Z"}, 422, None),
         ({"type": "a", "depends_on": [str(uuid4())]}, 422, None),
+        ({"type": "a", "notify": {}}, 422, "/notify"),
+        ({"type": "a", "notify": {"endpoint": "crm", "url": "https://example.com/"}}, 422, "/notify"),
+        ({"type": "a", "notify": {"endpoint": "crm", "on": []}}, 422, "/notify/on"),
+        ({"type": "a", "notify": {"endpoint": "crm", "on": ["failed"]}}, 422, "/notify/on/0"),
+        ({"type": "a", "notify": {"endpoint": "crm", "secret": "x"}}, 422, "/notify/secret"),
+        ({"type": "a", "notify": {"endpoint": "crm"}, "unique_by": "k", "on_duplicate": "replace"}, 422, None),
     ],
 )
 def test_what_is_wrong_with_a_job_is_named(client: TestClient, body: Any, status: int, pointer: str | None) -> None:
@@ -221,6 +246,8 @@ def test_a_producer_uses_its_queues_and_types_only(open_board: OpenBoard) -> Non
     assert enqueue(client, status=403)["errors"][0]["pointer"] == "/queue"
     batch = client.post(f"{API}/jobs:batch", json=[{"type": "mail.send", "queue": "mail"}, {"type": "mail.send"}])
     assert (batch.status_code, batch.json()["errors"][0]["pointer"]) == (403, "/1/queue")
+    notified = enqueue(client, queue="mail", notify={"endpoint": "crm"}, status=403)
+    assert "may not use the type 'connector.webhook.deliver'" in notified["detail"]
     foreign = enqueue(admin, type="other")["id"]
     for verb in ("cancel", "retry", "copy"):
         assert client.post(f"{API}/jobs/{foreign}/{verb}").status_code == 403

@@ -43,6 +43,7 @@ from watchbill.model.ids import new_id
 from watchbill.model.job import AttemptRecord, Enqueued, JobReason, JobRecord, NewJob
 from watchbill.model.job_page import ListedJob
 from watchbill.model.tenant import DEFAULT_TENANT
+from watchbill.model.webhook import WEBHOOK_DELIVERY, WEBHOOK_QUEUE, Ending
 from watchbill.redaction import Redaction
 
 KEY_SECONDS = 86_400.0  # how long the header Idempotency-Key is valid
@@ -57,6 +58,21 @@ _LONGEST_PAUSE_SECONDS = 1.0
 Payload = Annotated[dict[str, Any], Field(description="One key per parameter of the task.")]
 Priority = Annotated[int, Field(ge=-32768, le=32767, description="A higher number runs first.")]
 Format = Annotated[Text, Field(max_length=1000, description="A format such as `{order_id}`.")]
+
+
+class Notify(Body):
+    """The webhook that says how the job has ended, to an endpoint of kind webhook or to a free address."""
+
+    endpoint: Name | None = None
+    url: Text | None = None
+    on: Annotated[list[Ending], Field(min_length=1, max_length=3)] = Field(["succeeded", "dead"])
+    result: bool = Field(False, description="Whether the webhook has the result of the job.")
+
+    @model_validator(mode="after")
+    def _names_one_place(self) -> Notify:
+        if (self.endpoint is None) == (self.url is None):
+            raise ValueError("give endpoint or url, and not both")
+        return self
 
 
 class NewJobBody(Body):
@@ -90,6 +106,7 @@ class NewJobBody(Body):
     debounce_max: Seconds | None = None
     expires_at: Instant | None = None
     expires_in: Seconds | None = None
+    notify: Notify | None = Field(None, description="Sends a webhook when the job has ended.")
 
 
 class NewJobs(RootModel[Annotated[list[NewJobBody], Field(min_length=1, max_length=MOST_JOBS)]]):
@@ -228,7 +245,9 @@ def _make_job(call: Call[Any, Any], body: NewJobBody, place: int | None = None) 
     refuse_other_work(call.identity, body.type, body.queue, at)
     tenant = body.tenant or call.tenant or DEFAULT_TENANT
     refuse_other_tenant(call.identity, tenant)
-    given = body.model_dump(exclude={"id", "type", "payload", "tenant", "depends_on", "limit_keys"})
+    if body.notify is not None:  # it makes a second job
+        refuse_other_work(call.identity, WEBHOOK_DELIVERY, WEBHOOK_QUEUE, (*at, "notify"))
+    given = body.model_dump(exclude={"id", "type", "payload", "tenant", "depends_on", "limit_keys", "notify"})
     if call.endpoint.takes_key and call.idempotency_key is not None:
         if body.idempotency_key not in (None, call.idempotency_key):
             raise Problem(422, "The body has another idempotency_key than the header Idempotency-Key.")
@@ -242,6 +261,7 @@ def _make_job(call: Call[Any, Any], body: NewJobBody, place: int | None = None) 
         created_by=call.identity.name,
         depends_on=None if body.depends_on is None else tuple(body.depends_on),
         limit_keys=None if body.limit_keys is None else tuple(body.limit_keys),
+        meta=None if body.notify is None else orjson.dumps({"notify": body.notify.model_dump(exclude_none=True)}),
         **given,
     )
 
