@@ -22,6 +22,13 @@ def test_endpoints_are_added_changed_and_removed(watchbill: Watchbill, schema_da
     code, shown = run("show", "crm")
     assert code == 0
     assert "bearer env:WATCHBILL_SECRET_CRM" in shown
+    assert run("update", "crm", "--rate", "10/1m", "--rate", "2/1s", "--ordered") == (0, "crm changed")
+    assert "3, in order" in run("show", "crm")[1]
+    assert "2 per 1s and 10 per 1m" in run("show", "crm")[1]
+    assert run("update", "crm", "--rate", "none", "--no-ordered") == (0, "crm changed")
+    (listed,) = json.loads(run("list", "--json")[1])
+    assert (listed["rates"], listed["ordered"]) == ([], False)
+    assert run("update", "crm", "--rate", "often")[0] == 2
     assert run("disable", "crm", "--reason", "on holiday") == (0, "crm disabled")
     assert "disabled: on holiday" in run("list")[1]
     assert run("enable", "crm") == (0, "crm enabled")

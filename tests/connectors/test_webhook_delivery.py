@@ -229,6 +229,20 @@ async def test_a_receiver_that_hangs_does_not_delay_the_others(bench: Workbench)
             await bench.until(lambda: len(slow.requests) == 20)
 
 
+async def test_webhooks_of_an_ordered_endpoint_arrive_in_order(bench: Workbench) -> None:
+    """The first fails once, and those after it wait for its second try. Another endpoint does not."""
+    async with crm(bench, answering(answer(500), answer(200)), ordered=True, **SIGNED) as server, serve() as other:
+        allow(bench, server, other)
+        bench.app.endpoint(Endpoint("free", f"http://127.0.0.1:{other.port}/", Signature(OLD)))
+        await bench.work_off()
+        ids = [await send(bench, data=number) for number in range(4)]
+        await send(bench, endpoint="free")
+        await bench.work_off()
+        assert (len(server.requests), len(other.requests)) == (1, 1)
+        await try_again(bench, ids[0])
+    assert [json.loads(each.body)["data"] for each in server.requests] == [0, 0, 1, 2, 3]
+
+
 async def test_two_tenants_have_limits_and_endpoints_of_their_own(bench: Workbench) -> None:
     async with serve() as server:
         allow(bench, server)

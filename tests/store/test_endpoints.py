@@ -9,6 +9,8 @@ import psycopg
 import pytest
 
 from tests.store.harness import Db
+from watchbill import Rate
+from watchbill.connectors import Endpoint
 
 BASE = {"base_url": "https://api.example.com/v2"}
 BEARER = {"kind": "bearer", "secret": "env:WATCHBILL_SECRET_CRM"}
@@ -39,6 +41,45 @@ def test_set_endpoint_changes_only_what_is_given(db: Db) -> None:
     assert rows(db, "SELECT action, subject, detail->'max' FROM watchbill.audit ORDER BY at LIMIT 1") == [
         ("set_endpoint", "endpoint crm", 3)
     ]
+
+
+def test_rates_and_order_are_parts_of_an_endpoint(db: Db) -> None:
+    set_endpoint(db, **BASE, rates=[{"count": 3, "per": 60}, {"count": 1, "per": "1 second"}], ordered=True)
+    rates = [{"count": 1, "per": 1, "evenly": False}, {"count": 3, "per": 60, "evenly": False}]
+    set_endpoint(db, max=7)
+    assert read(db, "max, rates, ordered") == (7, rates, True)
+    set_endpoint(db, rates=None, ordered=False)
+    assert read(db, "max, rates, ordered") == (7, None, False)
+    for wrong in ({"rates": {}}, {"rates": [{"count": 0, "per": 1}]}, {"ordered": None}, {"ordered": "yes"}):
+        with pytest.raises(psycopg.Error, match="is invalid") as error:
+            set_endpoint(db, **wrong)
+        assert error.value.sqlstate == "WB003"
+
+
+def test_a_declared_rate_is_unchanged_until_an_operator_changes_it(db: Db) -> None:
+    found = Endpoint("crm", BASE["base_url"], rates=[Rate(9, per="1m"), Rate(3, per="1s")]).definition
+    epoch = register(db, "a")
+    assert [declare(db, epoch, **found) for _ in range(2)] == [[("crm", "created")], [("crm", "unchanged")]]
+    assert read(db, "changed") is False
+    set_endpoint(db, rates=[{"count": 1, "per": 1}])
+    assert read(db, "changed") is True
+
+
+def test_jobs_of_an_ordered_endpoint_have_its_key_and_no_priority(db: Db) -> None:
+    """From every producer, the delivery of `notify` among them. Those of other endpoints stay free."""
+    set_endpoint(db, **BASE, kind="webhook", auth=SIGNATURE, ordered=True)
+    set_endpoint(db, "free", **BASE, kind="webhook", auth=SIGNATURE)
+    jobs = [{"type": "connector.webhook.deliver", "payload": {"endpoint": name}} for name in ("crm", "free")]
+    jobs.append({"type": "plain", "meta": {"notify": {"endpoint": "crm", "on": ["dead"]}}})
+    rows(db, "SELECT watchbill.enqueue_many(%s::jsonb)", json.dumps(jobs))
+    rows(
+        db, "SELECT watchbill.enqueue(%s, %s::jsonb, priority => 5::smallint)", jobs[0]["type"],
+        json.dumps(jobs[0]["payload"]),
+    )  # fmt: skip
+    assert rows(
+        db,
+        "SELECT order_key, priority, count(*) FROM watchbill.jobs WHERE type <> 'plain' GROUP BY 1, 2 ORDER BY 1",
+    ) == [("order:connector.webhook.deliver:default/crm", 0, 3), (None, 0, 1)]
 
 
 def test_the_limit_of_an_endpoint_lives_and_dies_with_it(db: Db) -> None:

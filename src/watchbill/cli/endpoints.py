@@ -11,12 +11,14 @@ import typer
 from watchbill.app.application import App
 from watchbill.app.job import JobFailed
 from watchbill.cli.help import command_group
+from watchbill.cli.limits import read_rate, show_rates
 from watchbill.cli.output import AsJson, Usage, print_json, print_records
 from watchbill.cli.screen import say
 from watchbill.cli.table import LongName
 from watchbill.client import endpoint_operations
 from watchbill.model.durations import seconds, show_duration
 from watchbill.model.endpoint_record import EndpointRecord
+from watchbill.model.webhook import WEBHOOK_DELIVERY
 
 app = command_group("List, show and change the servers to which connectors send requests. Without a command: list.")
 
@@ -44,6 +46,17 @@ Header = Annotated[
 Host = Annotated[list[str] | None, typer.Option("--host", help="A host to which its secret may go.")]
 Timeout = Annotated[str | None, typer.Option(help="How long a request may take, such as 10s.")]
 Max = Annotated[int | None, typer.Option("--max", min=0, help="How many of its jobs run at once.")]
+Rates = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rate",
+        metavar="COUNT/DURATION",
+        help="How many of its jobs start in a time, such as 10/1m; none removes all rates. Several: give it again.",
+    ),
+]
+Ordered = Annotated[
+    bool | None, typer.Option("--ordered/--no-ordered", help="Run its jobs in the order of their enqueues.")
+]
 
 
 @app.command("list", reads=True)
@@ -81,7 +94,9 @@ def show(ctx: typer.Context, name: Name, tenant: Tenant = "default", as_json: As
     say(f"  state      {describe_state(found)}")
     say(f"  auth       {_describe_auth(found.auth)}")
     say(f"  secret to  {', '.join(found.hosts) or 'the host of its address'}")
-    say(f"  at once    {found.max}")
+    say(f"  at once    {found.max}{', in order' if found.ordered else ''}")
+    if found.rates:
+        say(f"  rate       {show_rates(found.rates)}")
     say(f"  time-out   {'30s' if found.timeout is None else show_duration(timedelta(seconds=found.timeout))}")
     for header, value in found.headers.items():
         say(f"  header     {header}: {value}")
@@ -102,11 +117,13 @@ def add(
     host: Host = None,
     timeout: Timeout = None,
     max: Max = None,
+    rate: Rates = None,
+    ordered: Ordered = None,
 ) -> None:
     """Add an endpoint. A reference to a secret is env:NAME, file:PATH or resolver:NAME; never give a secret itself."""
     if ctx.obj.run(endpoint_operations.endpoints(tenant, name)):
         raise Usage(f"The endpoint {name} exists already.", hint="watchbill endpoints update changes it.")
-    definition = _define(base_url, bearer, basic, secret_header, signature, header, host, timeout, max)
+    definition = _define(base_url, bearer, basic, secret_header, signature, header, host, timeout, max, rate, ordered)
     ctx.obj.run(endpoint_operations.set_endpoint(name, definition, tenant))
     say(f"{name} added")
 
@@ -125,9 +142,11 @@ def update(
     host: Host = None,
     timeout: Timeout = None,
     max: Max = None,
+    rate: Rates = None,
+    ordered: Ordered = None,
 ) -> None:
     """Change what is given of an endpoint. The change stands until the code declares something else."""
-    definition = _define(base_url, bearer, basic, secret_header, signature, header, host, timeout, max)
+    definition = _define(base_url, bearer, basic, secret_header, signature, header, host, timeout, max, rate, ordered)
     if not definition:
         raise Usage("There is nothing to change.", hint="Give --base-url, --bearer or --max, for example.")
     _find(ctx, name, tenant)
@@ -187,7 +206,7 @@ def try_(
     given = {"type": "endpoint.test", "data": {}} if is_webhook else {"path": path, "expect": list(range(200, 600))}
     settings = ctx.obj.find_settings()
     producer = App(ctx.obj.find_address(settings).url, schema=settings.schema)
-    connector = "connector.webhook.deliver" if is_webhook else "connector.http.request"
+    connector = WEBHOOK_DELIVERY if is_webhook else "connector.http.request"
     try:
         job = producer.enqueue(connector, {"endpoint": name, **given}, tenant=tenant, retry=1)
         answer = job.result(wait)
@@ -221,6 +240,8 @@ def _define(
     host: list[str] | None,
     timeout: str | None,
     max: int | None,
+    rate: list[str] | None,
+    ordered: bool | None,
 ) -> dict[str, Any]:
     given = {
         "base_url": base_url,
@@ -228,6 +249,8 @@ def _define(
         "headers": None if not header else dict(_split("--header", each) for each in header),
         "hosts": host or None,
         "max": max,
+        "rates": None if rate is None else [read_rate(each, evenly=False).rule for each in rate if rate != ["none"]],
+        "ordered": ordered,
     }
     kind: Literal["webhook", "http"] = "webhook" if signature else "http"
     definition: dict[str, Any] = {key: value for key, value in given.items() if value is not None}

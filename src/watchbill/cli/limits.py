@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Annotated, Literal
@@ -14,7 +15,7 @@ from watchbill.cli.screen import say
 from watchbill.cli.table import LongName
 from watchbill.client import limit_operations
 from watchbill.model.durations import show_duration
-from watchbill.model.limit_records import LimitRecord
+from watchbill.model.limit_records import LimitRecord, RateRecord
 from watchbill.model.limits import Rate
 
 app = command_group("List, show, set and clear limits and rates. Without a command: list.")
@@ -46,7 +47,7 @@ def list_limits(ctx: typer.Context, as_json: AsJson = False) -> None:
         lambda limit: (
             limit.name,
             limit.max,
-            _show_rates(limit),
+            show_rates(limit.rates),
             limit.holders - limit.kept,
             limit.kept or "",
             _show_waiters(limit.waiters),
@@ -118,7 +119,7 @@ def set_(
     A limit that you make holds for jobs that have its key: a task that declares no limit gives its jobs none."""
     if all(each is None for each in (max, rate, when_full, when_dead)):
         raise Usage("There is nothing to change.", hint="Give --max, --rate, --when-full or --when-dead.")
-    rates = None if rate is None else [] if rate == ["none"] else [_read_rate(each, evenly=evenly) for each in rate]
+    rates = None if rate is None else [] if rate == ["none"] else [read_rate(each, evenly=evenly) for each in rate]
     if evenly and not rates:
         raise Usage("--evenly says how a rate starts jobs, and there is none.", hint="Give --rate, such as 10/1m.")
     known = [each.name for each in ctx.obj.run(limit_operations.limits())]
@@ -165,7 +166,7 @@ def clear(
     raise typer.Exit(0 if is_changed else 1)
 
 
-def _read_rate(text: str, *, evenly: bool) -> Rate:
+def read_rate(text: str, *, evenly: bool) -> Rate:
     count, _, per = text.partition("/")
     try:
         return Rate(int(count), per=per, evenly=evenly)
@@ -191,8 +192,8 @@ def _show_key(key: str) -> str:
     return key.removeprefix("key:")
 
 
-def _show_rates(limit: LimitRecord) -> str:
-    shown = [f"{rate.count} per {show_duration(rate.per)}" + ", evenly" * rate.evenly for rate in limit.rates]
+def show_rates(rates: Sequence[RateRecord]) -> str:
+    shown = [f"{rate.count} per {show_duration(rate.per)}" + ", evenly" * rate.evenly for rate in rates]
     return " and ".join(shown)
 
 
@@ -204,7 +205,7 @@ def _show_waiters(count: int | None) -> str:
 
 def describe_rule(limit: LimitRecord) -> str:
     parts = [] if limit.max is None else [f"at most {limit.max} at once"]
-    parts += [_show_rates(limit)] if limit.rates else []
+    parts += [show_rates(limit.rates)] if limit.rates else []
     parts += [f"when full: {limit.when_full}"] if limit.when_full not in (None, "wait") else []
     parts += [f"when dead: {limit.when_dead}"] if limit.when_dead not in (None, "continue") else []
     parts += ["changed by an operator"] if limit.changed else []

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from watchbill.client.limit_operations import read_rates
 from watchbill.client.operations import Operation, Statement
 from watchbill.model.endpoint_record import EndpointRecord
 
@@ -27,7 +28,7 @@ class EndpointForJob(NamedTuple):
 
 def endpoints(tenant: str | None = None, name: str | None = None) -> Operation[list[EndpointRecord]]:
     rows = yield Statement("endpoints", (tenant, name), EndpointRecord)
-    return [EndpointRecord(*row) for row in rows]
+    return [EndpointRecord(*row[:-2], read_rates(row[-2]), row[-1]) for row in rows]
 
 
 def set_endpoint(name: str, definition: Mapping[str, Any], tenant: str) -> Operation[None]:

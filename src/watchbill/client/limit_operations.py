@@ -18,10 +18,10 @@ _LIMIT_COLUMNS = (
 
 def limits() -> Operation[list[LimitRecord]]:
     rows = yield Statement("limits", (), _LIMIT_COLUMNS)
-    return [LimitRecord(name, most, _read_rates(rates), *more) for name, most, rates, *more in rows]
+    return [LimitRecord(name, most, read_rates(rates), *more) for name, most, rates, *more in rows]
 
 
-def _read_rates(rates: list[dict[str, Any]] | None) -> list[RateRecord]:
+def read_rates(rates: list[dict[str, Any]] | None) -> list[RateRecord]:
     return [RateRecord(each["count"], timedelta(seconds=each["per"]), each["evenly"]) for each in rates or ()]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from watchbill.model.durations import Duration, seconds
+from watchbill.model.limits import Rate
 from watchbill.model.option_names import suggest_options
 
 SecretResolver: TypeAlias = Callable[[str, str], str | Awaitable[str]]
@@ -95,7 +96,8 @@ Auth: TypeAlias = Bearer | Basic | SecretHeader | Signature
 @dataclass(frozen=True)
 class Endpoint:
     """A server of a tenant. `hosts`: where its secret may go; the default is the host of `base_url`. `max`: how many of
-    its jobs run at once, in the whole installation. With a Signature it receives webhooks."""
+    its jobs run at once, in the whole installation, and `rates` how many start in a time. `ordered`: its jobs run one
+    at a time, in the order of their enqueues. With a Signature it receives webhooks."""
 
     name: str
     base_url: str
@@ -105,6 +107,8 @@ class Endpoint:
     timeout: Duration | None = None
     max: int = 5
     tenant: str = "default"
+    rates: Sequence[Rate] = ()
+    ordered: bool = False
 
     def __post_init__(self) -> None:
         if _NAME.fullmatch(self.name) is None:
@@ -118,6 +122,10 @@ class Endpoint:
             raise TypeError("Endpoint(auth=...) is invalid: give Bearer, Basic, SecretHeader or Signature")
         if type(self.max) is not int or not 0 <= self.max <= 100_000:
             raise ValueError(f"Endpoint(max={self.max!r}) is invalid: it must be a whole number from 0 to 100,000")
+        if any(not isinstance(each, Rate) or each.name is not None or each.by is not None for each in self.rates):
+            raise ValueError("Endpoint(rates=...) is invalid: give Rate(10, per='1s'), say, without name and by")
+        if type(self.ordered) is not bool:
+            raise ValueError(f"Endpoint(ordered={self.ordered!r}) is invalid: it must be True or False")
         if self.timeout is not None and not 0.1 <= seconds(self.timeout) <= 3_600:
             raise ValueError(f"Endpoint(timeout={self.timeout!r}) is invalid: it must be from 0.1 s to an hour")
 
@@ -128,6 +136,7 @@ class Endpoint:
     @property
     def definition(self) -> dict[str, Any]:
         """The endpoint in the form that the SQL function declare_endpoints() takes."""
+        rates = sorted(self.rates, key=lambda rate: seconds(rate.per))
         return {
             "tenant": self.tenant,
             "name": self.name,
@@ -138,4 +147,6 @@ class Endpoint:
             "hosts": [host.lower() for host in self.hosts],
             "timeout": None if self.timeout is None else seconds(self.timeout),
             "max": self.max,
+            "rates": [{"evenly": False, **rate.rule} for rate in rates] or None,
+            "ordered": self.ordered,
         }

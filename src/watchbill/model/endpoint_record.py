@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from watchbill.model.limit_records import RateRecord
+
 
 @dataclass(frozen=True, slots=True)
 class EndpointRecord:
@@ -29,3 +31,5 @@ class EndpointRecord:
     created_by: str
     created_at: datetime
     updated_at: datetime
+    rates: list[RateRecord]
+    ordered: bool

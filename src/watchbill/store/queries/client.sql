@@ -463,7 +463,7 @@ FROM {schema}.queue_rules()
 -- name: endpoints
 SELECT
   tenant, name, kind, base_url, headers, auth, hosts, timeout, max, failing_since, disabled_at,
-  disabled_reason, owner, changed, created_by, created_at, updated_at
+  disabled_reason, owner, changed, created_by, created_at, updated_at, rates, ordered
 FROM {schema}.endpoint_list(%s::text, %s::text)
 
 -- name: set_endpoint

@@ -1,7 +1,7 @@
 -- Writes the endpoints that a node's code declares, as declare_limits() does for limits. Each
--- element is an object with tenant, name, kind, base_url, headers, auth, hosts, timeout and max.
--- What an operator has changed stays until the code changes. Takes an advisory lock per app, and
--- locks the endpoints and their limits.
+-- element is an object with tenant, name, kind, base_url, headers, auth, hosts, timeout, max, rates
+-- and ordered. What an operator has changed stays until the code changes. Takes an advisory lock
+-- per app, and locks the endpoints and their limits.
 CREATE OR REPLACE FUNCTION declare_endpoints(
   epoch bigint,
   endpoints jsonb,

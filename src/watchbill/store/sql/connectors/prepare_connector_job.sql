@@ -1,8 +1,9 @@
 -- Sets what every job of a connector has, from every producer: `receiver`, by which its queue is
 -- fair, and the key of the limit of its endpoint, or of the host of a free address, or of the name
--- of an endpoint that does not exist yet. A delivery runs in the queue `webhooks`, and has the
--- delays of Standard Webhooks if it has no others. Other jobs stay as they are. Makes the queue and
--- the limit of free addresses, if they do not exist yet.
+-- of an endpoint that does not exist yet. Jobs of an ordered endpoint run in order, so without a
+-- priority. A delivery runs in the queue `webhooks`, and has the delays of Standard Webhooks if it
+-- has no others. Other jobs stay as they are. Makes the queue and the limit of free addresses, if
+-- they do not exist yet.
 CREATE OR REPLACE FUNCTION _prepare_connector_job(n new_job)
 RETURNS new_job
 LANGUAGE plpgsql VOLATILE
@@ -22,6 +23,15 @@ BEGIN
   IF endpoint IS NOT NULL THEN
     key := _endpoint_limit(n.tenant, endpoint);
     IF NOT EXISTS (SELECT FROM limits l WHERE l.name = key) THEN key := NULL; END IF;
+    IF EXISTS (
+      SELECT
+      FROM connector_endpoints e
+      WHERE e.tenant = n.tenant
+        AND e.name = endpoint
+        AND e.ordered) THEN
+      n.ordered_by := '{tenant}/{receiver}';
+      n.priority := 0;
+    END IF;
   END IF;
   IF key IS NULL THEN
     -- A free address, or an endpoint that does not exist yet.

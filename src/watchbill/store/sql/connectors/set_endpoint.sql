@@ -1,7 +1,8 @@
 -- Changes those parts of an endpoint that `definition` names, or makes one: kind, base_url,
--- headers, auth, hosts, timeout, max (how many of its jobs run at once; 5 for a new one), disabled
--- (the reason; null enables it). The limit of the endpoint is in the table limits. Locks the row of
--- the endpoint, then its limit and the states of its key.
+-- headers, auth, hosts, timeout, max (how many of its jobs run at once; 5 for a new one), rates (how
+-- many start in a time; null for none), ordered (whether its jobs run in the order of their
+-- enqueues, from then on), disabled (the reason; null enables it). The limit of the endpoint is in
+-- the table limits. Locks the row of the endpoint, then its limit and the states of its key.
 CREATE OR REPLACE FUNCTION set_endpoint(
   name text,
   definition jsonb,
@@ -57,6 +58,7 @@ BEGIN
     e.hosts := ARRAY(SELECT lower(h) FROM jsonb_array_elements_text(definition->'hosts') h);
   END IF;
   e.hosts := coalesce(e.hosts, '{}');
+  e.ordered := coalesce((definition->>'ordered')::boolean, e.ordered, false);
   IF definition ? 'disabled' THEN
     e.disabled_reason := definition->>'disabled';
     e.disabled_at := CASE WHEN e.disabled_reason IS NOT NULL THEN coalesce(e.disabled_at, t) END;
@@ -73,6 +75,7 @@ BEGIN
     auth = EXCLUDED.auth,
     hosts = EXCLUDED.hosts,
     timeout = EXCLUDED.timeout,
+    ordered = EXCLUDED.ordered,
     failing_since = EXCLUDED.failing_since,
     disabled_at = EXCLUDED.disabled_at,
     disabled_reason = EXCLUDED.disabled_reason,
@@ -80,23 +83,31 @@ BEGIN
     declared = EXCLUDED.declared,
     superseded = EXCLUDED.superseded,
     updated_at = EXCLUDED.updated_at;
-  PERFORM _write_endpoint_limit(_endpoint_limit(tenant, name), (definition->>'max')::int, t);
+  PERFORM _write_endpoint_limit(_endpoint_limit(tenant, name), definition, t);
 END $$;
 
--- Writes how many jobs of an endpoint run at once. NULL leaves the limit as it is. Locks the limit,
--- then the states of its key.
-CREATE OR REPLACE FUNCTION _write_endpoint_limit(limit_name text, max int, t timestamptz)
+-- Writes how many jobs of an endpoint run at once and start in a time, as far as the definition
+-- says so. Locks the limit, then the states of its key.
+CREATE OR REPLACE FUNCTION _write_endpoint_limit(
+  limit_name text,
+  definition jsonb,
+  t timestamptz
+)
 RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
+  old limits;
   rule limits;
 BEGIN
-  SELECT * INTO rule FROM limits l WHERE l.name = limit_name FOR UPDATE;
-  IF FOUND AND coalesce(max, rule.max) IS NOT DISTINCT FROM rule.max THEN RETURN; END IF;
+  SELECT * INTO old FROM limits l WHERE l.name = limit_name FOR UPDATE;
+  rule := old;
   rule.name := limit_name;
-  rule.max := coalesce(max, 5);
-  PERFORM _write_limit(rule, t);
+  rule.max := coalesce((definition->>'max')::int, old.max, 5);
+  IF definition ? 'rates' THEN
+    rule.rates := _read_rates(limit_name, coalesce(nullif(definition->'rates', 'null'), '[]'));
+  END IF;
+  IF rule IS DISTINCT FROM old THEN PERFORM _write_limit(rule, t); END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION _refuse_endpoint(name text, why text, hint text)
@@ -138,6 +149,8 @@ BEGIN
         OR jsonb_path_exists(d.value, 'strict $[*] ? (@.type() != "string")')
       WHEN 'timeout' THEN NOT _is_number_between(d.value, 0.1, 3600, true)
       WHEN 'max' THEN NOT _is_number_between(d.value, 0, 100000, false)
+      WHEN 'rates' THEN jsonb_typeof(d.value) NOT IN ('array', 'null')
+      WHEN 'ordered' THEN jsonb_typeof(d.value) <> 'boolean'
       WHEN 'disabled' THEN jsonb_typeof(d.value) NOT IN ('string', 'null')
       ELSE true
     END
@@ -146,7 +159,7 @@ BEGIN
     PERFORM _refuse_endpoint(
       name, format('%s has a value that it cannot have, or is unknown', left(wrong, 100)),
       'the fields are kind (http or webhook), base_url, headers, auth, hosts, timeout (0.1 to 3600 '
-      'seconds), max and disabled (a reason, or null)');
+      'seconds), max, rates (a list), ordered (true or false) and disabled (a reason, or null)');
   END IF;
 END $$;
 
