@@ -14,6 +14,7 @@ import typer
 
 from tests.architecture.http_reference import http_reference
 from tests.architecture.python_reference import python_reference
+from tests.architecture.refusals_reference import refusals_reference
 from watchbill.cli import _app
 from watchbill.model.durations import DURATION_WORDS, show_duration
 from watchbill.settings import describe_settings
@@ -142,6 +143,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "command_options.md": options_reference,
     "python.md": python_reference,
     "http.md": http_reference,
+    "refused_addresses.md": refusals_reference,
     "verify.md": invariants_table,
 }
 

@@ -90,9 +90,15 @@ def describe_inward(address: Address) -> str | None:
     wrapped = find_wrapped(address)
     for each in wrapped:
         if (meaning := _find_meaning(each)) is not None:
-            return f"{address} leads to {each}, {meaning}"
+            return f"{_show(address)} leads to {each}, {meaning}"
     meaning = None if _is_only_a_wrapper(address, wrapped) else _find_meaning(address)
-    return None if meaning is None else f"{address} is {meaning}"
+    return None if meaning is None else f"{_show(address)} is {meaning}"
+
+
+def _show(address: Address) -> str:
+    """As Python 3.13 does; older versions write an IPv4-mapped address without dots."""
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(address) if mapped is None else f"::ffff:{mapped}"
 
 
 def is_metadata(address: Address) -> bool:
