@@ -1,5 +1,5 @@
 """`bench` is a worker in the test's own process whose connectors may reach the servers of the test. After each test it
-searches the whole database and all logs, down to debug, for the secrets that were planted."""
+searches the whole database, all logs, down to debug, and all spans for the secrets that were planted."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from psycopg import sql
 
 from tests.worker.conftest import Workbench
+from watchbill.integrations.opentelemetry import instrument
 
 TOKEN = "planted/token+of=the;crm"
 PASSWORD = 'planted"pass\\word'
@@ -39,12 +43,20 @@ def bench(
         monkeypatch.setenv(f"WATCHBILL_SECRET_{name}", secret)
     caplog.set_level(logging.DEBUG)
     workbench = Workbench(schema_database)
+    spans, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    instrument(workbench.app, tracer_provider=provider)
     yield workbench
     workbench.app.close()
+    provider.shutdown()
     records = caplog.get_records("setup") + caplog.get_records("call") + caplog.get_records("teardown")
     seen = _dump(schema_database) + "".join(f"{each.getMessage()} {each.__dict__}" for each in records)
+    check_no_secret(seen + "".join(span.to_json() for span in spans.get_finished_spans()))
+
+
+def check_no_secret(seen: str) -> None:
     for form in list_planted():
-        assert form not in seen, f"a planted secret is visible: {seen[seen.index(form) - 200 :][:300]}"
+        assert form not in seen, f"a planted secret is visible: {seen[max(seen.index(form) - 200, 0) :][:300]}"
 
 
 def _dump(url: str) -> str:

@@ -17,11 +17,15 @@ from urllib.parse import quote
 from uuid import UUID
 
 import pytest
+from starlette.testclient import TestClient
 
-from tests.connectors.conftest import PASSWORD, TOKEN
+from tests.connectors.conftest import PASSWORD, TOKEN, check_no_secret
 from tests.connectors.servers import LocalServer, Received, Respond, answer, reply, serve
+from tests.dashboard.conftest import BASE
 from tests.worker.conftest import Workbench
+from watchbill import App
 from watchbill.connectors import Basic, Bearer, Endpoint, SecretHeader, Signature, add_connectors
+from watchbill.dashboard import Dashboard, open_to_all
 
 TYPE = "connector.http.request"
 
@@ -167,6 +171,30 @@ async def test_a_secret_that_the_server_repeats_is_removed(bench: Workbench) -> 
             _, state, found = await run_job(bench, endpoint="crm")
             assert state == wanted
             assert "[secret]" in json.dumps(found)
+
+
+async def test_no_page_and_no_command_shows_a_secret(bench: Workbench) -> None:
+    """Of jobs whose server repeats it: in a result, in the error of a dead job, and in that of one that waits."""
+    respond = answering(*(answer(status, TOKEN.encode(), ETag=TOKEN) for status in (200, 400, 500)))
+    async with crm(bench, respond, auth=Bearer("env:WATCHBILL_SECRET_TOKEN")):
+        ids = [(await run_job(bench, endpoint="crm"))[0] for _ in range(3)]
+        seen = await asyncio.to_thread(_read_pages, bench.url, ids)
+        command = [sys.executable, "-m", "watchbill.cli", "endpoints", "show", "crm", "--database-url", bench.url]
+        seen += (await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)).stdout
+    assert seen.count("[secret]") >= 3
+    assert "env:WATCHBILL_SECRET_TOKEN" in seen
+    check_no_secret(seen)
+
+
+def _read_pages(url: str, ids: list[UUID]) -> str:
+    jobs = [
+        place for each in ids for place in (f"/job/{each}", f"/api/v1/jobs/{each}", f"/api/v1/jobs/{each}/attempts")
+    ]
+    pages = ["/", "/jobs", "/failures", "/api/v1/jobs", "/api/v1/audit", *jobs]
+    with TestClient(Dashboard(App(url, name="board"), auth=open_to_all, hosts=()), base_url=BASE) as client:
+        answers = [client.get(page) for page in pages]
+    assert {each.status_code for each in answers} == {200}
+    return "".join(each.text for each in answers)
 
 
 @pytest.mark.parametrize("spelling", ["plain", "base64", "percent"])
