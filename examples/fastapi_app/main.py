@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from watchbill import NoSuchJob
+from watchbill.dashboard import Dashboard, Identity
 from watchbill.integrations.fastapi import WatchbillApp, lifespan
 
 
@@ -23,6 +24,7 @@ async def own_lifespan(api: FastAPI) -> AsyncIterator[None]:
     async with open_sessions() as sessions, lifespan(tasks.app, node=bool(os.environ.get("NODE")))(api):
         api.state.sessions = sessions
         yield
+        await dashboard.aclose()
 
 
 async def open_session(request: Request) -> AsyncIterator[AsyncSession]:
@@ -30,7 +32,15 @@ async def open_session(request: Request) -> AsyncIterator[AsyncSession]:
         yield session
 
 
+def find_visitor(request: Request) -> Identity | None:
+    """Who looks at the dashboard. Ask your own session here; this example takes everybody on this machine for you."""
+    is_here = request.client is not None and request.client.host == "127.0.0.1"
+    return Identity("you", "operator") if is_here else None
+
+
 api = FastAPI(lifespan=own_lifespan)
+dashboard = Dashboard(tasks.app, auth=find_visitor)
+api.mount("/watchbill", dashboard)
 
 
 @api.exception_handler(NoSuchJob)

@@ -59,6 +59,8 @@ def test_four_web_processes_with_nodes_ship_each_order_once(project: Project) ->
         job = f"/jobs/{placed[0][1]['job']}"
         until(lambda: web("GET", job)[1]["state"] == "succeeded", PATIENCE)
         until(lambda: project.sql("SELECT count(*) FROM watchbill.nodes WHERE state = 'active'") == [(4,)], PATIENCE)
+        status, shown = web("GET", "/watchbill/api/v1/jobs?q=type:tasks.ship")
+        assert (status, len(shown["items"])) == (200, 20)
     assert project.sql("SELECT count(*), count(DISTINCT order_id) FROM shipments") == [(20, 20)]
     assert project.sql("SELECT count(*) FROM watchbill.job") == [(20,)], (
         "the order that was rolled back took its job along"
