@@ -83,6 +83,7 @@ docs: $(STAMP)  ## build the documentation site into site/; any broken link is a
 
 dist: $(STAMP)  ## build wheel and sdist into dist/, check them, and try the wheel on each supported Python
 	$(BIN)/python tools/build_distribution.py dist
+	$(BIN)/python tools/bill_of_materials.py dist/bill-of-materials.cdx.json
 	$(PYTEST) -m long tests/acceptance/test_wheel.py
 
 constraints:  ## write constraints.txt anew, with the newest version of every library
