@@ -1,14 +1,14 @@
-"""A claim for expenses waits for a person, for days if need be, and is paid once. `watchbill up` runs it."""
+"""A claim for expenses waits for a person, for days if need be, and is paid once. `watchbill up expenses` runs it."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+import os
 
 from watchbill import App, AsyncConnection, AsyncSteps, Retry, SignalTimeout, current_step
 
 app = App(name="expenses")
 FREE_AMOUNT = 50  # no person is asked
-ANSWER_TIME = timedelta(days=2)
+ANSWER_TIME = os.environ.get("ANSWER_TIME", "2d")
 
 TABLE = "CREATE TABLE IF NOT EXISTS payments (claim bigint PRIMARY KEY, amount bigint NOT NULL)"
 

@@ -30,7 +30,7 @@ def refusals_reference() -> str:
             _write_table("Inward addresses", "host", inward),
             _write_table("Schemes, ports and forms", "address", ((url, _refuse(url)) for url in OTHER_TEXTS)),
             _write_table("Names", "what the name resolves to", map(_look_up, LYING_NAMES)),
-            _write_table("Redirects", "`Location`", ((each, _redirect(each)) for each in REDIRECTS)),
+            _write_table("Redirects", "address in the redirect", ((each, _redirect(each)) for each in REDIRECTS)),
         ]
     )
 

@@ -30,9 +30,9 @@ class Example:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def work_off(self) -> str:
+    def work_off(self, module: str) -> str:
         """Runs what is ready, and returns what the worker prints."""
-        return self.watchbill("worker", "--once", "--lines")
+        return self.watchbill("worker", module, "--once", "--lines")
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url, autocommit=True) as connection:

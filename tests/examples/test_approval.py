@@ -6,24 +6,38 @@ import json
 from pathlib import Path
 
 from tests.examples.commands import Example
+from tests.waiting import until
 
 
 def test_claims_wait_for_people_and_are_paid_once(schema_database: str, tmp_path: Path) -> None:
     expenses = Example("approval", schema_database, tmp_path)
-    for claim, amount in ((1, 20), (2, 700), (3, 800)):
-        expenses.watchbill("jobs", "enqueue", "expenses.expense", json.dumps({"claim": claim, "amount": amount}))
-    said = expenses.work_off()
+    enqueue(expenses, 1, 20)
+    enqueue(expenses, 2, 700)
+    said = expenses.work_off("expenses")
     assert "claim 1: 20 paid" in said
     assert "manager: is 700 for claim 2 all right?" in said
-    waiting = expenses.watchbill("jobs", "waiting", "--signal", "approval")
-    assert "700" in waiting
-    ids = dict(expenses.sql("SELECT (payload->>'claim')::int, id::text FROM watchbill.job"))
-    expenses.watchbill("jobs", "signal", ids[2], "approval", '{"verdict": "yes"}')
-    expenses.watchbill("jobs", "wake", ids[3])  # the two days are over
-    said = expenses.work_off()
-    assert "claim 2: 700 paid" in said
-    assert "director: is 800 for claim 3 all right?" in said
-    expenses.watchbill("jobs", "signal", ids[3], "approval", '{"verdict": "no"}')
-    assert "claim 3: refused" in expenses.work_off()
+    assert "700" in expenses.watchbill("jobs", "waiting", "--signal", "approval")
+    claim = find_job(expenses, 2)
+    expenses.watchbill("jobs", "signal", claim, "approval", '{"verdict": "yes"}')
+    assert "claim 2: 700 paid" in expenses.work_off("expenses")
     assert expenses.sql("SELECT claim, amount FROM payments ORDER BY claim") == [(1, 20), (2, 700)]
-    assert "pay" in expenses.watchbill("jobs", "steps", ids[2])
+    assert "pay" in expenses.watchbill("jobs", "steps", claim)
+
+
+def test_the_director_is_asked_when_the_manager_is_late(schema_database: str, tmp_path: Path) -> None:
+    expenses = Example("approval", schema_database, tmp_path)
+    expenses.environment["ANSWER_TIME"] = "1ms"
+    enqueue(expenses, 3, 800)
+    until(lambda: "director: is 800 for claim 3 all right?" in expenses.work_off("expenses"))
+    expenses.watchbill("jobs", "signal", find_job(expenses, 3), "late", '{"verdict": "no"}')
+    assert "claim 3: refused" in expenses.work_off("expenses")
+
+
+def enqueue(expenses: Example, claim: int, amount: int) -> None:
+    payload = json.dumps({"claim": claim, "amount": amount})
+    expenses.watchbill("jobs", "enqueue", "expenses.expense", payload, "--unchecked")
+
+
+def find_job(expenses: Example, claim: int) -> str:
+    ((job,),) = expenses.sql(f"SELECT id::text FROM watchbill.job WHERE payload->>'claim' = '{claim}'")
+    return str(job)
