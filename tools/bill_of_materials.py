@@ -81,13 +81,13 @@ def _requirements(of: Distribution, extra: str) -> Iterator[Requirement]:
 def find_licence(name: str) -> str:
     """An SPDX expression. Raises SystemExit if nobody has looked at it."""
     metadata = distribution(name).metadata
-    stated = [metadata.get("License-Expression"), metadata.get("License")]
-    known = [_FROM_CLASSIFIERS.get(each) for each in metadata.get_all("Classifier", [])]
-    for given in (READ_BY_HAND.get(name), *stated, *known):
+    stated: list[str] = [metadata[field] for field in ("License-Expression", "License") if field in metadata]
+    classified = [_FROM_CLASSIFIERS.get(each) for each in metadata.get_all("Classifier", [])]
+    for given in (READ_BY_HAND.get(name), *stated, *classified):
         if given and set(re.split(r"[()\s]+|\bAND\b|\bOR\b", given)) - {""} <= ACCEPTED:
             return given
     raise SystemExit(
-        f"{name} has the licence {stated[0] or stated[1] or known}, which tools/bill_of_materials.py does not know."
+        f"{name} has the licence {stated or classified}, which tools/bill_of_materials.py does not know."
         " Read it, and add it there."
     )
 

@@ -78,7 +78,7 @@ def receiving() -> Iterator[Receiver]:
 
 def enqueue_orders(url: str) -> set[int]:
     """Enqueues a webhook per order, ten per transaction, of which each fifth is rolled back. Returns the committed."""
-    committed = set()
+    committed: set[int] = set()
     with closing(psycopg.connect(url)) as connection:
         for first in range(0, ORDERS, IN_TRANSACTION):
             orders = range(first, first + IN_TRANSACTION)

@@ -50,7 +50,13 @@ def test_rates_and_order_are_parts_of_an_endpoint(db: Db) -> None:
     assert read(db, "max, rates, ordered") == (7, rates, True)
     set_endpoint(db, rates=None, ordered=False)
     assert read(db, "max, rates, ordered") == (7, None, False)
-    for wrong in ({"rates": {}}, {"rates": [{"count": 0, "per": 1}]}, {"ordered": None}, {"ordered": "yes"}):
+    refused: list[dict[str, Any]] = [
+        {"rates": {}},
+        {"rates": [{"count": 0, "per": 1}]},
+        {"ordered": None},
+        {"ordered": "yes"},
+    ]
+    for wrong in refused:
         with pytest.raises(psycopg.Error, match="is invalid") as error:
             set_endpoint(db, **wrong)
         assert error.value.sqlstate == "WB003"

@@ -28,7 +28,7 @@ class EndpointForJob(NamedTuple):
 
 def endpoints(tenant: str | None = None, name: str | None = None) -> Operation[list[EndpointRecord]]:
     rows = yield Statement("endpoints", (tenant, name), EndpointRecord)
-    return [EndpointRecord(*row[:-2], read_rates(row[-2]), row[-1]) for row in rows]
+    return [EndpointRecord(tenant, name, read_rates(rates), *more) for tenant, name, rates, *more in rows]
 
 
 def set_endpoint(name: str, definition: Mapping[str, Any], tenant: str) -> Operation[None]:

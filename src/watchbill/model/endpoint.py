@@ -122,7 +122,7 @@ class Endpoint:
             raise TypeError("Endpoint(auth=...) is invalid: give Bearer, Basic, SecretHeader or Signature")
         if type(self.max) is not int or not 0 <= self.max <= 100_000:
             raise ValueError(f"Endpoint(max={self.max!r}) is invalid: it must be a whole number from 0 to 100,000")
-        if any(not isinstance(each, Rate) or each.name is not None or each.by is not None for each in self.rates):
+        if any(type(each) is not Rate or (each.name, each.by) != (None, None) for each in self.rates):
             raise ValueError("Endpoint(rates=...) is invalid: give Rate(10, per='1s'), say, without name and by")
         if type(self.ordered) is not bool:
             raise ValueError(f"Endpoint(ordered={self.ordered!r}) is invalid: it must be True or False")

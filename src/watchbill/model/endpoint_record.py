@@ -16,6 +16,7 @@ class EndpointRecord:
 
     tenant: str
     name: str
+    rates: list[RateRecord]
     kind: str
     base_url: str
     headers: dict[str, str]
@@ -31,5 +32,4 @@ class EndpointRecord:
     created_by: str
     created_at: datetime
     updated_at: datetime
-    rates: list[RateRecord]
     ordered: bool

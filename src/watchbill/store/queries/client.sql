@@ -462,8 +462,8 @@ FROM {schema}.queue_rules()
 
 -- name: endpoints
 SELECT
-  tenant, name, kind, base_url, headers, auth, hosts, timeout, max, failing_since, disabled_at,
-  disabled_reason, owner, changed, created_by, created_at, updated_at, rates, ordered
+  tenant, name, rates, kind, base_url, headers, auth, hosts, timeout, max, failing_since,
+  disabled_at, disabled_reason, owner, changed, created_by, created_at, updated_at, ordered
 FROM {schema}.endpoint_list(%s::text, %s::text)
 
 -- name: set_endpoint
