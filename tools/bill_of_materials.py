@@ -1,7 +1,7 @@
 """A software bill of materials: what a user installs with Watchbill and its extras, as CycloneDX 1.6.
 
 `bill_of_materials.py FILE`, or `make dist`. It lists the distributions of this environment, which `constraints.txt`
-has pinned, with their licences, and fails if one has a licence that nobody has looked at. Equal environments and
+has pinned, with their licences, and fails if one has a licence that is not accepted here. Equal environments and
 commits make equal bytes.
 """
 
@@ -22,8 +22,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 OURS = "watchbill"
-# Licences under which we may depend on a library, and users may use it with a closed program of theirs. Of psycopg
-# (LGPL) nothing is copied: it is imported, and can be replaced.
+# Licences of libraries on which Watchbill may depend, also for users whose programs are closed. Of psycopg (LGPL)
+# nothing is copied: it is imported, and can be replaced.
 ACCEPTED = {
     "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "LGPL-3.0-only", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0",
     "PostgreSQL", "Unlicense", "Zlib",
@@ -79,7 +79,7 @@ def _requirements(of: Distribution, extra: str) -> Iterator[Requirement]:
 
 
 def find_licence(name: str) -> str:
-    """An SPDX expression. Raises SystemExit if nobody has looked at it."""
+    """An SPDX expression. Raises SystemExit if it is not accepted."""
     metadata = distribution(name).metadata
     stated: list[str] = [metadata[field] for field in ("License-Expression", "License") if field in metadata]
     classified = [_FROM_CLASSIFIERS.get(each) for each in metadata.get_all("Classifier", [])]

@@ -1,6 +1,6 @@
 -- Changes those parts of an endpoint that `definition` names, or makes one: kind, base_url,
--- headers, auth, hosts, timeout, max (how many of its jobs run at once; 5 for a new one), rates (how
--- many start in a time; null for none), ordered (whether its jobs run in the order of their
+-- headers, auth, hosts, timeout, max (how many of its jobs run at once; 5 for a new one), rates
+-- (how many start in a time; null for none), ordered (whether its jobs run in the order of their
 -- enqueues, from then on), disabled (the reason; null enables it). The limit of the endpoint is in
 -- the table limits. Locks the row of the endpoint, then its limit and the states of its key.
 CREATE OR REPLACE FUNCTION set_endpoint(
