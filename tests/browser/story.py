@@ -67,6 +67,8 @@ def tell(db: Db) -> Story:
     _wait(story, nodes)
     _make_slots(story)
     _make_figures(story)
+    _make_cluster(story, nodes)
+    _make_control(story)
     db.now = NOW
     for node in nodes:
         db.call("heartbeat", epoch=node)
@@ -277,6 +279,102 @@ def _make_figures(story: Story) -> None:
         )  # fmt: skip
         (found,) = db.call("failure_key", type=task, exception=error["type"], message=error["message"])
         story.groups[name] = found[0]
+
+
+def _make_cluster(story: Story, nodes: list[int]) -> None:
+    """A token group whose tokens move from w3, which drains; two locks and a pin; and a node that was lost."""
+    db = story.db
+    story.at(15)
+    db.call("declare_group", name="shop", total=10_000)
+    for node in nodes:
+        db.call("join_group", epoch=node, token_group="shop")
+    db.change(
+        """
+        INSERT INTO {schema}.tokens (token_group, token, epoch, fence, next, asked_at)
+        SELECT 'shop', t, CASE WHEN t BETWEEN 4040 AND 4051 THEN 0 ELSE (%s::bigint[])[1 + (t / 977) %% 3] END, t + 1,
+          CASE WHEN (t / 977) %% 3 = 2 AND t < 5000 THEN %s END, now()
+        FROM generate_series(0, 9999) t
+        ON CONFLICT (token_group, token) DO UPDATE SET epoch = EXCLUDED.epoch, next = EXCLUDED.next""",
+        nodes, nodes[0],
+    )  # fmt: skip
+    db.change(
+        """
+        INSERT INTO {schema}.rebalances (
+          token_group, at, reason, leader, nodes_before, nodes_after, moved, version, duration)
+        VALUES
+          ('shop', %s, 'w3 drains', 'w1', '{{w1,w2,w3}}', '{{w1,w2}}', 2090, 3, '40 seconds'),
+          ('shop', %s, 'w4 was lost', 'w1', '{{w1,w2,w3,w4}}', '{{w1,w2,w3}}', 2480, 2, '31 seconds')""",
+        NOW - timedelta(minutes=4), NOW - timedelta(minutes=11),
+    )  # fmt: skip
+    story.at(3)
+    db.call("pin", token_group="shop", wanted=[{"key": "customer:7", "labels": {"zone": "eu-1"}, "reason": "GDPR"}],
+            created_by="ben")  # fmt: skip
+    db.call("lock_acquire", name="stock/berlin", holder="w1 stock.count", ttl=timedelta(seconds=600))
+    story.at(0)
+    db.call("lock_acquire", name="crm-export", holder="w2 sync.export", ttl=timedelta(seconds=4))
+    story.at(40)
+    lost = db.node("w4", app="shop", host="host-4", pid=4004, capacity=80, queues=["imports"], watchbill_version="0.8")
+    story.at(11)
+    db.change("UPDATE {schema}.nodes SET state = 'lost', ended_at = %s WHERE epoch = %s", db.now, lost)
+    db.configure(**{"watchbill.actor": "ann"})
+    story.at(9)
+    db.call("drain", name="w3")
+    db.configure(**{"watchbill.actor": ""})
+
+
+def _make_control(story: Story) -> None:
+    """Limits, quotas, alerts, operations and keys."""
+    db = story.db
+    db.configure(**{"watchbill.actor": "ann"})
+    story.at(120)
+    db.call("set_limit", name="crm", max=2, rates=[{"count": 100, "per": 60}])
+    db.call("set_limit", name="mail.example", rates=[{"count": 10, "per": 1}])
+    db.call("set_tenant", tenant="acme", quotas={"running": 50, "unfinished": 200, "per_minute": 600})
+    db.call("set_tenant", tenant="globex", quotas={"running": 5})
+    db.call("set_alert_route", name="ops", kind="webhook", target="https://hooks.example.com/ops")
+    db.call("add_api_key", id="Kd83jf02", hash=b"\1" * 32, name="shop", role="producer", queues=["orders", "mail"],
+            expires_at=NOW + timedelta(days=90))  # fmt: skip
+    db.call("add_api_key", id="Zz91kdh2", hash=b"\2" * 32, name="grafana", role="reader")
+    story.at(6)
+    db.call("add_silence", matcher={"rule": "backlog", "subject": "imports"}, until=NOW + timedelta(hours=2),
+            reason="import of the year")  # fmt: skip
+    operation = db.value(
+        "start_operation", kind="retry", filter="failure:12 type:mail.send", max_jobs=1031, rate=50,
+        conditions=[{"field": "type", "operator": "=", "values": ["mail.send"], "path": []},
+                    {"field": "state", "operator": "=", "values": ["failed"], "path": []}],
+    )  # fmt: skip
+    db.change(
+        """UPDATE {schema}.bulk_operations SET seen = 470, done = 412, skipped = 58,
+           reasons = '{{"it runs": 41, "it has succeeded": 17}}', state = 'paused' WHERE id = %s""",
+        operation,
+    )
+    db.configure(**{"watchbill.actor": ""})
+    db.change(
+        """
+        INSERT INTO {schema}.alerts (
+          rule, subject, severity, state, since, fired_at, cleared_at, announced_at, value, above, reason)
+        VALUES
+          ('backlog', 'mail', 'warning', 'firing', %s, %s, NULL, %s, 1204, 1000,
+           'queue mail has 1204 due jobs'),
+          ('schedule_overdue', 'nightly-report', 'critical', 'firing', %s, %s, NULL, %s, NULL, NULL,
+           'slot 01:00 of nightly-report should have ended at 02:00'),
+          ('node_down', 'w4', 'critical', 'cleared', %s, %s, %s, %s, NULL, NULL,
+           'node w4 was lost')""",
+        *[NOW - timedelta(minutes=5)] * 6, *[NOW - timedelta(minutes=minutes) for minutes in (11, 11, 5, 11)],
+    )  # fmt: skip
+    db.change(
+        """
+        INSERT INTO {schema}.rollups (
+          grain, dimension, at, name, tenant, succeeded, skipped, failed, timed_out, lost, snoozed, dead, canceled,
+          run_seconds, wait_seconds)
+        SELECT 'ten_minutes', 'tenant', date_bin('10 minutes', %s, '2031-01-01') - m * interval '10 minutes', d.name,
+          d.name, (d.succeeded * (1 + 0.2 * sin(m / 3.0)))::int, 0, 2 + m %% 3, 0, 0, 0, 0, 1, d.succeeded * 0.8,
+          d.succeeded * 1.4
+        FROM generate_series(0, 38) m
+        CROSS JOIN (VALUES ('acme', 2400), ('globex', 300)) d(name, succeeded)
+        ON CONFLICT DO NOTHING""",
+        NOW,
+    )  # fmt: skip
 
 
 def _stop_clock(db: Db) -> None:

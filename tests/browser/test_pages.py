@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -27,6 +27,30 @@ PAGES = (
     "/calendar",
     "/calendar?view=month",
 )
+OTHERS = (
+    "/queues",
+    "/queue?name=mail",
+    "/types",
+    "/type?name=mail.send",
+    "/types/try?name=mail.send",
+    "/limits",
+    "/limit?name=crm",
+    "/tenants",
+    "/tenant?name=acme",
+    "/nodes",
+    "/node?name=w1",
+    "/cluster?key=customer:42",
+    "/operations",
+    "/operation?id=1",
+    "/alerts",
+    "/alerts?show=rules",
+    "/alerts?show=silences",
+    "/alerts?show=routes",
+    "/audit",
+    "/system",
+    "/keys",
+)
+LOOKS = [*zip(WIDTHS, ("dark", "light", "light"), strict=True)]
 
 
 def fill(path: str, site: Site) -> str:
@@ -34,11 +58,28 @@ def fill(path: str, site: Site) -> str:
 
 
 # Layout depends on the width and contrast on the theme, so each of them once is enough.
-@pytest.mark.parametrize(("width", "theme"), [*zip(WIDTHS, ("dark", "light", "light"), strict=True)])
+@pytest.mark.parametrize(("width", "theme"), LOOKS)
 def test_no_page_has_a_violation_or_scrolls_sideways(visit: VisitOne, site: Site, width: int, theme: str) -> None:
-    visitor = visit(width=width, theme=theme)
+    check_pages(visit(width=width, theme=theme), site, PAGES, width)
+
+
+# Pages that are made of the same parts need less: each in one of the looks, and in all with the long tests.
+@pytest.mark.parametrize("turn", range(len(LOOKS)))
+def test_no_other_page_has_a_violation_or_scrolls_sideways(visit: VisitOne, site: Site, turn: int) -> None:
+    width, theme = LOOKS[turn]
+    check_pages(visit(width=width, theme=theme, role="admin"), site, OTHERS[turn :: len(LOOKS)], width)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_page_has_a_violation_in_any_look(visit: VisitOne, site: Site, width: int, theme: str) -> None:
+    check_pages(visit(width=width, theme=theme, role="admin"), site, PAGES + OTHERS, width)
+
+
+def check_pages(visitor: Visitor, site: Site, paths: Sequence[str], width: int) -> None:
     found: list[Any] = []
-    for path in PAGES:
+    for path in paths:
         page = visitor.open(fill(path, site))
         if "nonsense" in path:
             visitor.said.clear()  # the browser notes the status 422

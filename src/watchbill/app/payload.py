@@ -169,6 +169,11 @@ class Signature:
             raise BadPayload(f"{self._name}: the payload does not match the parameters: {_explain(error)}") from None
         return arguments
 
+    def describe(self) -> dict[str, Any]:
+        """The JSON schema of the payload. Raises ValueError if a parameter has a type that JSON schema cannot say."""
+        schema: dict[str, Any] = self._adapter.json_schema()
+        return schema
+
     def encode_result(self, value: Any) -> bytes:
         raw: bytes = self._result_adapter.dump_json(value)
         if _is_suspect(raw):

@@ -339,6 +339,13 @@ class Task(Generic[P, R]):
     def check(self, payload: dict[str, Any]) -> bytes:
         return self._signature.check(payload, self._key_parameters)
 
+    def describe_payload(self) -> dict[str, Any]:
+        """The JSON schema of its payload. What JSON schema cannot say is anything there."""
+        try:
+            return self._signature.describe()
+        except ValueError:
+            return {"type": "object", "properties": {name: {} for name in self._signature.names}}
+
     @property
     def _key_parameters(self) -> Collection[str]:
         """Parameters of which keys are made, so that the payload must have them even if the caller leaves them out."""

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from watchbill.dashboard.database import Transaction
+from watchbill.dashboard.identity import Role
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A page in the rail. `name` is the part of its address, its icon and the name of its template."""
+    """A page in the rail. `name` is the part of its address, its icon and the name of its template; `role` is who may
+    see it."""
 
     name: str
     title: str
+    role: Role = "reader"
 
     @property
     def path(self) -> str:
@@ -36,7 +39,7 @@ RAIL: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("alerts", "Alerts"),
             Entry("audit", "Audit"),
             Entry("system", "System"),
-            Entry("keys", "Keys"),
+            Entry("keys", "Keys", "admin"),
         ),
     ),
 )
@@ -53,6 +56,8 @@ class Frame:
 
 
 async def read_frame(transaction: Transaction) -> Frame:
-    ((now, nodes, queues, failures, operations),) = await transaction.fetch("web_frame")
-    counts = {"nodes": nodes, "queues": queues, "failures": failures, "operations": operations}
+    ((now, nodes, queues, failures, operations, alerts),) = await transaction.fetch("web_frame")
+    counts = {
+        "nodes": nodes, "queues": queues, "failures": failures, "operations": operations, "alerts": alerts
+    }  # fmt: skip
     return Frame(now, counts, transaction.data_age)

@@ -27,8 +27,9 @@ STREAM_SECONDS = 60.0  # then the browser asks again, so that a key or a session
 COMMENT_SECONDS = 15.0
 RETRY_MILLISECONDS = 3000
 USUAL_PERIOD_SECONDS = 2.0
-_PERIODS_SECONDS = {"/job": 1.0, "/operation": 1.0, "/operations": 1.0, "/jobs": 5.0, "/alerts": 5.0, "/failures": 5.0}
-_NOT_WATCHED = (PATH, "/prefer", "/login", "/metrics", "/api/", "/health/", "/static/")
+_SLOW_PAGES = ("jobs", "alerts", "failures", "queue", "type", "types", "tenant", "tenants", "limit", "limits", "audit")
+_PERIODS_SECONDS = {"/job": 1.0, "/operation": 1.0, "/operations": 1.0} | {f"/{name}": 5.0 for name in _SLOW_PAGES}
+_NOT_WATCHED = (PATH, "/prefer", "/login", "/metrics", "/api/", "/health/", "/static/", "/system", "/keys")
 _KEPT = ("type", "asgi", "http_version", "scheme", "server")
 _COOKIES = ("watchbill_zone", "watchbill_local")
 # Stands for the form token of each viewer in what many viewers share. Random, so no text of a page contains it.

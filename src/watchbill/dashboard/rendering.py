@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlencode
 from zoneinfo import ZoneInfo
 
+import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
@@ -49,8 +50,10 @@ def _environment() -> Environment:
         "rate": words.write_rate,
         "bytes": words.write_bytes,
         "duration": words.write_duration,
+        "coarse": words.write_coarse_duration,
         "clip": clip,
         "term": quote_value,
+        "plain": write_plain,
         "first_line": lambda text: str(text).partition("\n")[0],
     }
     return environment
@@ -60,6 +63,11 @@ def clip(value: object, length: int = MOST_SHOWN_CHARACTERS) -> str:
     """A value of a list, cut off with an ellipsis."""
     text = str(value)
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def write_plain(value: object) -> str:
+    """A value of JSON as text: a text as it is, anything else as JSON has it."""
+    return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
 
 
 def show(
@@ -121,6 +129,7 @@ def _list_tools(request: Request, frame: Frame | None) -> dict[str, Any]:
         "timepiece": timepiece,
         "now": timepiece.now,
         "link": partial(link, request),
+        "address_of": partial(find_address_of, request),
         "static": lambda name: link(request, f"/static/{files.digest}/{name}"),
         "here": find_here(request),
         "with_query": partial(with_query, request),
@@ -132,7 +141,11 @@ def _list_tools(request: Request, frame: Frame | None) -> dict[str, Any]:
 def _list_entries(request: Request) -> list[tuple[str, list[Entry]]]:
     """The rail with the pages that exist and that the caller may see."""
     paths = {getattr(route, "path", None) for route in request.app.routes}
-    shown = [(group, [entry for entry in entries if entry.path in paths]) for group, entries in RAIL]
+    identity = get_visit(request).identity
+    shown = [
+        (group, [entry for entry in entries if entry.path in paths and identity and identity.may(entry.role)])
+        for group, entries in RAIL
+    ]
     return [(group, entries) for group, entries in shown if entries]
 
 
@@ -172,6 +185,27 @@ def find_here(request: Request) -> str:
     """The address of this page inside the dashboard, to come back to."""
     path = request.url.path.removeprefix(request.scope.get("root_path", "")) or "/"
     return f"{path}?{request.url.query}" if request.url.query else path
+
+
+def find_address_of(request: Request, subject: str, tenant: str | None) -> str | None:
+    """The page of a thing that an audit row or an alert is about, such as `queue mail`; None if it has none."""
+    kind, _, name = subject.partition(" ")
+    match kind:
+        case "job" if name:
+            return link(request, f"/job/{quote(name, safe='')}")
+        case "schedule" if name:
+            return link(request, "/schedule", name=name, tenant=tenant or "default")
+        case "queue" | "type" | "limit" | "tenant" | "node" if name:
+            return link(request, f"/{kind}", name=name)
+        case "operation" if name:
+            return link(request, "/operation", id=name)
+        case "group" if name:
+            return link(request, "/cluster", group=name)
+        case "lock":
+            return link(request, "/cluster")
+        case "key":
+            return link(request, "/keys")
+    return None
 
 
 def with_query(request: Request, **changes: str | int | None) -> str:

@@ -61,12 +61,15 @@ class Window:
         return min(max((instant - self.since) / self.span, 0.0), 1.0)
 
 
-def node_timeline(title: str, lanes: Sequence[Lane], window: Window) -> Markup:
-    """A lane per node. Long runs beyond `MOST_SHAPES` are left to the strips, the shortest first."""
+def node_timeline(
+    title: str, lanes: Sequence[Lane], window: Window, *, read_since: datetime | None = None
+) -> Markup:  # fmt: skip
+    """A lane per node. Long runs beyond `MOST_SHAPES` are left to the strips, the shortest first. Nothing is known of
+    runs that ended before `read_since`, so the strips begin there."""
     kept = _choose_bars(lanes, window)
     parts = [Markup("<span></span>"), _write_times(window)]
     for lane, runs in zip(lanes, kept, strict=True):
-        parts += [_label(lane), _draw_lane(lane, runs, window)]
+        parts += [_label(lane), _draw_lane(lane, runs, window, read_since)]
     rows = [
         (
             lane.name,
@@ -115,7 +118,7 @@ def _label(lane: Lane) -> Markup:
     return draw("div", name, draw("span", escape(lane.note), cls="muted small"), cls="lab")
 
 
-def _draw_lane(lane: Lane, runs: Sequence[Run], window: Window) -> Markup:
+def _draw_lane(lane: Lane, runs: Sequence[Run], window: Window, read_since: datetime | None) -> Markup:
     rows = _place_in_rows(runs)
     shown = [(row, run) for row, run in zip(rows, runs, strict=True) if row < _MOST_ROWS]
     used_rows = max((row for row, _ in shown), default=-1) + 1
@@ -150,7 +153,7 @@ def _draw_lane(lane: Lane, runs: Sequence[Run], window: Window) -> Markup:
         said = f"{run.title}, {'runs' if run.end is None else run.outcome}"
         bar = draw("rect", name_shape(said), **fill(run.outcome, quiet=run.outcome != "running"), **place)
         shapes.append(draw("g", bar, cls=run.outcome))
-    shapes += _draw_strip(lane, window, strip_at)
+    shapes += _draw_strip(lane, window, strip_at, read_since)
     if lane.drains_since:
         x = f"{100 * window.share(lane.drains_since):.4g}"
         shapes.append(draw("line", cls="mark", x1=f"{x}%", x2=f"{x}%", y1=0, y2=height))
@@ -174,8 +177,11 @@ def _place_in_rows(runs: Sequence[Run]) -> list[int]:
     return found
 
 
-def _draw_strip(lane: Lane, window: Window, y: int) -> list[Markup]:
+def _draw_strip(lane: Lane, window: Window, y: int, read_since: datetime | None) -> list[Markup]:
     counted = list(lane.at_once) or _count_at_once(lane.runs, window)
+    if read_since is not None:
+        unknown = math.ceil(window.share(read_since) * len(counted))
+        counted[:unknown] = [None] * unknown
     most = max((value for value in counted if value is not None), default=0.0)
     width = 100 / len(counted)
     end = window.share(lane.lost_at) if lane.lost_at else 1.0

@@ -28,13 +28,14 @@ def color_of_owner(owners: Sequence[str], owner: str | None) -> str:
     return "o0" if owner is None else f"o{owners.index(owner) % _OWNER_COLORS + 1}"
 
 
-def token_map(title: str, ranges: Sequence[TokenRange], owners: Sequence[str]) -> Markup:
-    """`owners` in the order of their colours."""
+def token_map(title: str, ranges: Sequence[TokenRange], owners: Sequence[str], total: int = SIDE * SIDE) -> Markup:
+    """`owners` in the order of their colours. Of more or fewer tokens than cells, a cell stands for some or for a part
+    of one."""
     paths: dict[str, list[str]] = {}
     moving: list[str] = []
     sums: dict[str, int] = {}
     for each in ranges:
-        cells = _outline(each.first, each.last)
+        cells = _outline(each.first * SIDE * SIDE // total, (each.last + 1) * SIDE * SIDE // total - 1)
         paths.setdefault(color_of_owner(owners, each.owner), []).append(cells)
         if each.is_moving:
             moving.append(cells)

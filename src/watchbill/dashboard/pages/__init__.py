@@ -9,24 +9,38 @@ from starlette.routing import BaseRoute, Route
 from watchbill.dashboard import live
 from watchbill.dashboard.actions import read_back
 from watchbill.dashboard.pages import (
+    alerts,
+    audit,
     bulk,
     calendar,
+    cluster,
     failures,
     find,
     job,
     job_actions,
     jobs,
+    keys,
+    limits,
+    nodes,
+    operations,
     overview,
     queues,
     schedule_actions,
     schedules,
+    system,
+    tenants,
+    try_task,
+    types,
 )
 from watchbill.dashboard.problems import Problem
 from watchbill.dashboard.rendering import THEME_COOKIE, ZONE_COOKIE, find_here, set_cookie, show
 from watchbill.dashboard.static_files import serve_file
 from watchbill.dashboard.visit import get_visit, link
 
-PAGES = (overview, jobs, bulk, job, job_actions, failures, schedules, schedule_actions, calendar, queues, find)
+PAGES = (
+    overview, jobs, bulk, job, job_actions, failures, schedules, schedule_actions, calendar, queues, types, try_task,
+    limits, tenants, nodes, cluster, operations, alerts, audit, system, keys, find,
+)  # fmt: skip
 _YEAR_SECONDS = 365 * 24 * 3600
 _CHOICES = {"theme": (THEME_COOKIE, ("light", "dark")), "zone": (ZONE_COOKIE, ("utc", "local"))}
 

@@ -20,7 +20,7 @@ from watchbill.model.job import JobMatch
 MOST_FOUND = 20
 _ID = re.compile(r"(?=[0-9a-f-]{7,36}\Z)[0-9a-f]{7,8}(-[0-9a-f]{0,4}){0,3}(-[0-9a-f]{0,12})?", re.IGNORECASE)
 _FILTER = re.compile(r"\S+[:<>]\S*|.*\s.*")
-_PAGES = {"queue": "/queue", "type": "/type", "schedule": "/schedule", "node": "/nodes", "tenant": "/tenants"}
+_PAGES = {"queue": "/queue", "type": "/type", "schedule": "/schedule", "node": "/node", "tenant": "/tenant"}
 
 
 class Found(NamedTuple):

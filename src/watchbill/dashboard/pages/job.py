@@ -82,7 +82,7 @@ async def show_job(request: Request) -> Response:
             graph = await transaction.run(job_operations.dependency_graph(job_id, largest=MOST_GRAPH_JOBS))
         steps = await transaction.run(job_operations.steps(job_id)) if job.run else []
         alike = await transaction.fetch("web_alike", (job_id,))
-        audit = await transaction.fetch("web_audit_of_job", (job.created_at, f"job {job.id}", MOST_AUDITED))
+        audit = await transaction.run(job_operations.audit(subject=f"job {job.id}", limit=MOST_AUDITED))
     timepiece = make_timepiece(request, frame.now)
     now = frame.now
     values = {

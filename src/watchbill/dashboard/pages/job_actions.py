@@ -168,9 +168,6 @@ def _make_copy(visit: Visit, identity: Identity, job: JobRecord, fields: Fields,
     queue = read_field(fields, "queue")
     if not may_change(identity, queue, job.type):
         raise Problem(403, f"{identity.name} may not enqueue in queue {queue}.")
-    priority = fields.get("priority", "0").strip() or "0"
-    if not priority.removeprefix("-").isdecimal() or abs(int(priority)) > _MOST_PRIORITY:
-        raise Problem(422, f"The priority {priority[:20]!r} is not a whole number from -32767 to 32767.")
     payload = read_payload(fields.get("payload", ""), job, visit.board.redaction)
     task = visit.board.app.tasks.get(job.type)
     return NewJob(
@@ -178,7 +175,7 @@ def _make_copy(visit: Visit, identity: Identity, job: JobRecord, fields: Fields,
         job.type,
         json.dumps(payload, ensure_ascii=False).encode() if task is None else task.check(payload),
         queue=queue,
-        priority=int(priority),
+        priority=read_priority(fields.get("priority", "")),
         run_at=read_when(fields.get("run_at", ""), frame.now, zone),
         tenant=job.tenant,
         max_attempts=job.max_attempts,
@@ -188,18 +185,29 @@ def _make_copy(visit: Visit, identity: Identity, job: JobRecord, fields: Fields,
     )
 
 
-def read_payload(text: str, job: JobRecord, redaction: Redaction) -> dict[str, Any]:
-    """The payload of a form. A value that the form showed as hidden, and that has not changed, is that of the job."""
+def read_payload(text: str, job: JobRecord | None, redaction: Redaction) -> dict[str, Any]:
+    """The payload of a form. A value that the form showed as hidden, and that has not changed, is that of the job from
+    which the form was made, if there is one."""
     try:
         given = json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:
         raise Problem(422, f"The payload is not JSON: {error}.") from None
     if not isinstance(given, dict):
         raise Problem(422, "The payload is not a JSON object.", hint='Write {"name": "value"}.')
-    whole: dict[str, Any] = _restore(given, redaction.hide("payload", job.payload, type=job.type), job.payload)
+    whole: dict[str, Any] = given
+    if job is not None:
+        whole = _restore(given, redaction.hide("payload", job.payload, type=job.type), job.payload)
     for path, why in find_unstorable(whole, ""):
         raise Problem(422, f"The payload cannot be stored: {path} is invalid: {why}.")
     return whole
+
+
+def read_priority(text: str) -> int:
+    text = text.strip() or "0"
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 10) or abs(int(text)) > _MOST_PRIORITY:
+        raise Problem(422, f"The priority {text[:20]!r} is not a whole number from -32767 to 32767.")
+    return int(text)
 
 
 def _refuse_constant(name: str) -> None:

@@ -7,26 +7,24 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from watchbill.client import figure_operations, job_operations, key_operations
-from watchbill.client.key_operations import ChartMark
-from watchbill.dashboard import charts
 from watchbill.dashboard.database import Transaction
-from watchbill.dashboard.figures import WINDOWS, Ending, Window, find_window, read_endings, read_queues
+from watchbill.dashboard.figure_charts import LEGEND, draw_endings, list_marks
+from watchbill.dashboard.figures import WINDOWS, Ending, find_window, read_endings, read_queues
 from watchbill.dashboard.layout import Frame, read_frame
+from watchbill.dashboard.pages.queues import SORTS, draw_heat
 from watchbill.dashboard.rendering import make_timepiece, show
 from watchbill.dashboard.visit import get_visit, link
 from watchbill.dashboard.words import write_duration, write_number
 from watchbill.model.figures import QueueFigures, Sample
 from watchbill.model.job import NodeRecord
 
-_MOST_NODES, _MOST_FAILURES, _MOST_RUNS, _MOST_OVERDUE = 5, 5, 5, 3
+_MOST_QUEUES, _MOST_NODES, _MOST_FAILURES, _MOST_RUNS, _MOST_OVERDUE = 30, 5, 5, 5, 3
 _FAILURE_HOURS = 6
-_LEGEND = Markup("").join(charts.swatch_of_state(state, state) for state in ("succeeded", "failed", "dead"))
 
 
 @dataclass(frozen=True)
@@ -54,12 +52,10 @@ async def show_overview(request: Request) -> Response:
         dimension, name = ("all", "") if identity.tenant is None else ("tenant", identity.tenant)
         endings = await read_endings(transaction, window, frame.now, dimension, name)
         marks = await transaction.run(key_operations.chart_marks(endings[0].at)) if endings else []
-    values |= {"chart": _draw_endings(request, frame, window, endings, marks), "legend": _LEGEND}
+    zone = make_timepiece(request, frame.now).zone
+    values |= {"chart": draw_endings(window, endings, list_marks(marks, endings), zone), "legend": LEGEND}
     values |= {"window": window, "windows": WINDOWS, "endings": endings, "lately": _sum_last_hour(endings)}
-    values["heat"] = {
-        queue.queue: charts.heat_row(f"Ready jobs of {queue.queue} in the last hour", queue.trend)
-        for queue in values["queues"]
-    }
+    values["heat"] = draw_heat(values["queues"])
     values["notices"] = _list_notices(request, frame, values)
     return show(request, "overview.html", frame, values)
 
@@ -75,7 +71,7 @@ async def _read(transaction: Transaction, frame: Frame, tenant: str | None) -> d
     return {
         "samples": samples,
         "newest": samples[-1] if samples else None,
-        "queues": sorted(queues, key=_urgency),
+        "queues": sorted(queues, key=SORTS["due"])[:_MOST_QUEUES],
         "nodes": sorted(nodes, key=lambda node: node.name)[:_MOST_NODES],
         "running": sum(node.claimed for node in nodes),
         "capacity": _sum_capacity(nodes),
@@ -84,28 +80,6 @@ async def _read(transaction: Transaction, frame: Frame, tenant: str | None) -> d
         "due_next": await transaction.fetch("web_next_runs", (_MOST_RUNS,)),
         "overdue": await transaction.fetch("web_overdue", (_MOST_OVERDUE,)),
     }
-
-
-def _draw_endings(
-    request: Request, frame: Frame, window: Window, endings: Sequence[Ending], marks: Sequence[ChartMark]
-) -> Markup | None:
-    """How many jobs ended, by how they ended, with deploys."""
-    if not any(each.ended or each.dead or each.canceled for each in endings):
-        return None
-    zone = make_timepiece(request, frame.now).zone
-    layers = [
-        charts.Layer("succeeded", "succeeded", [each.succeeded for each in endings]),
-        charts.Layer("failed", "failed", [each.failed for each in endings]),
-        charts.Layer("dead", "dead", [each.dead for each in endings]),
-    ]
-    time = charts.Time([each.at for each in endings], zone)
-    noted = [charts.Mark(mark.at, mark.text[:40]) for mark in marks if mark.at >= endings[0].at]
-    return charts.stacked_area(f"Ended per {window.unit}", time, layers, marks=noted, height=160)
-
-
-def _urgency(queue: QueueFigures) -> tuple[bool, int, str]:
-    """Queues that need a look first, then those with most jobs."""
-    return (queue.paused_at is None, -queue.due, queue.queue)
 
 
 def _sum_capacity(nodes: Sequence[NodeRecord]) -> int | None:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from watchbill.client import schedule_operations
+from watchbill.client import job_operations, schedule_operations
 from watchbill.cron import Cron, InvalidPattern
 from watchbill.cron.zones import load_zone
 from watchbill.dashboard import charts
@@ -30,6 +30,7 @@ from watchbill.model.schedule import FLOW, ScheduleFilter, ScheduleMetrics, Sche
 
 MOST_SCHEDULES = 200
 NEXT_RUNS = 10
+MOST_AUDITED = 50  # schedules of other tenants with the same name are among these
 LEGEND = ("succeeded", "retried", "dead", "overdue", "running", "skipped", "missed", "clock")
 TABS = ("all", "overdue", "failing", "orphaned", "disabled")
 _STATUSES = ("failing", "orphaned", "disabled")
@@ -224,7 +225,7 @@ async def show_schedule(request: Request) -> Response:
         differences = []
         if found.differs_from_code:
             differences = await transaction.run(schedule_operations.differences(name, tenant))
-        audit = await transaction.fetch("web_audit_of_schedule", (f"schedule {name}", tenant, 10))
+        audit = await transaction.run(job_operations.audit(subject=f"schedule {name}", limit=MOST_AUDITED))
         is_tried = "pattern" in query
         upcoming = [] if is_tried else await transaction.run(schedule_operations.preview(name, NEXT_RUNS, tenant))
     zone = schedule_operations.schedule_zone(found)
@@ -247,7 +248,7 @@ async def show_schedule(request: Request) -> Response:
         "slots": [(slot, find_outcome(slot)) for slot in reversed(slots)],
         "bars": _draw_bars(slots, found, zone),
         "differences": differences,
-        "audit": audit,
+        "audit": [each for each in audit if each.tenant in (None, tenant)][:10],
         "own_zone": zone,
         "zone_name": found.tz,
         "task": name_task(found),

@@ -15,7 +15,14 @@ SELECT
 FROM {schema}.installation i
 
 -- name: web_frame
-SELECT now, nodes, queues, failures, operations FROM {schema}._count_page_items()
+SELECT
+  p.now, p.nodes, p.queues, p.failures, p.operations,
+  (
+    SELECT count(*)
+    FROM {schema}.alert_list(max => 1000) a
+    WHERE a.state = 'firing'
+      AND NOT a.is_silenced)
+FROM {schema}._count_page_items() p
 
 -- name: web_overdue
 -- Slots that should have ended, the oldest first.
@@ -72,19 +79,6 @@ ORDER BY run
 SELECT p.failure, p.alike
 FROM {schema}._list_page_jobs(ARRAY[%s::uuid], 0) p
 
--- name: web_audit_of_job
--- What people did to a job, the newest first. Reads at most 20,000 rows since it was enqueued.
-SELECT a.at, a.actor, a.action, a.detail
-FROM (
-  SELECT x.at, x.id, x.actor, x.action, x.subject, x.detail
-  FROM {schema}.audit x
-  WHERE x.at >= %s::timestamptz
-  ORDER BY x.at DESC
-  LIMIT 20000) a
-WHERE a.subject = %s::text
-ORDER BY a.at DESC, a.id DESC
-LIMIT %s::int
-
 -- name: web_failing_types
 -- How many attempts of each type have failed, in steps from `since` on.
 SELECT t.type, e.failed
@@ -114,19 +108,6 @@ CROSS JOIN LATERAL (
   LIMIT %s::int) l
 ORDER BY l.schedule_id, l.slot
 
--- name: web_audit_of_schedule
--- What people did to a schedule, the newest first, among the last 20,000 rows.
-SELECT a.at, a.actor, a.action, a.detail
-FROM (
-  SELECT x.at, x.id, x.actor, x.action, x.subject, x.tenant, x.detail
-  FROM {schema}.audit x
-  ORDER BY x.at DESC
-  LIMIT 20000) a
-WHERE a.subject = %s::text
-  AND (a.tenant = %s::text OR a.tenant IS NULL)
-ORDER BY a.at DESC, a.id DESC
-LIMIT %s::int
-
 -- name: web_slots_between
 SELECT
   v.schedule_id, v.slot, v.kind, v.until, v.count, v.outcome, v.reason, v.job_id, v.fired_at,
@@ -137,3 +118,144 @@ WHERE v.slot >= %s::timestamptz
   AND v.slot < %s::timestamptz
 ORDER BY v.slot DESC
 LIMIT %s::int
+
+-- name: web_due
+-- How many delayed jobs of a queue become due in each minute from `now` on, of the next `most` jobs
+-- of all queues. `until` is the last of these, if there are more within the time; NULL otherwise.
+-- The first row has no minute if the queue has none.
+WITH next AS MATERIALIZED (
+    SELECT j.queue, j.run_at
+    FROM {schema}.jobs j
+    WHERE j.wait = 'delayed'
+      AND j.run_at > %(now)s::timestamptz
+      AND j.run_at <= %(now)s::timestamptz + make_interval(mins => %(minutes)s)
+    ORDER BY j.run_at
+    LIMIT %(most)s::int),
+  counted AS (
+    SELECT
+      (extract(epoch FROM n.run_at - %(now)s::timestamptz) / 60)::int AS minute, count(*) AS number
+    FROM next n
+    WHERE n.queue = %(queue)s::text
+    GROUP BY 1)
+SELECT c.minute, c.number, s.until
+FROM (
+  SELECT CASE WHEN count(*) = %(most)s::int THEN max(n.run_at) END AS until FROM next n) s
+LEFT JOIN counted c ON true
+ORDER BY c.minute
+
+-- name: web_types
+-- Types that live nodes handle, that wait for a node, that are paused or that a schedule uses: how
+-- many live nodes handle each, which versions these know, its pause, and since when jobs wait for a
+-- node that handles it. With `name`, only that type.
+WITH live AS MATERIALIZED (
+  SELECT t.epoch, t.type, t.version
+  FROM {schema}.node_types t
+  JOIN {schema}.nodes n ON n.epoch = t.epoch AND n.state IN ('active', 'draining')
+  WHERE %(name)s::text IS NULL OR t.type = %(name)s::text)
+SELECT
+  k.type,
+  (SELECT count(*) FROM live l WHERE l.type = k.type),
+  ARRAY(SELECT DISTINCT l.version FROM live l WHERE l.type = k.type ORDER BY l.version),
+  p.at, p.by, p.reason,
+  (SELECT min(u.since) FROM {schema}.unsupported_types u WHERE u.type = k.type)
+FROM (
+  SELECT l.type FROM live l
+  UNION
+  SELECT u.type FROM {schema}.unsupported_types u
+  UNION
+  SELECT c.type FROM {schema}.schedules c WHERE c.type IS NOT NULL
+  UNION
+  SELECT q.type FROM {schema}.pauses q WHERE q.type IS NOT NULL AND q.queue IS NULL) k
+LEFT JOIN {schema}.pauses p ON p.type = k.type AND p.queue IS NULL
+WHERE %(name)s::text IS NULL OR k.type = %(name)s::text
+ORDER BY k.type
+LIMIT 5000
+
+-- name: web_node_versions
+SELECT n.epoch, n.watchbill_version FROM {schema}.nodes n WHERE n.epoch = ANY (%s::bigint[])
+
+-- name: web_node_ends
+SELECT n.epoch, n.ended_at
+FROM {schema}.nodes n
+WHERE n.epoch = ANY (%s::bigint[])
+  AND n.ended_at IS NOT NULL
+
+-- name: web_runs
+-- Runs on these nodes: those that run now, and those that have ended since `since`, found by the
+-- BRIN indexes of the time of the end.
+(
+  SELECT a.epoch, a.type, a.outcome, a.started_at, a.ended_at
+  FROM {schema}.attempt a
+  WHERE a.ended_at >= %(since)s::timestamptz
+    AND a.epoch = ANY (%(epochs)s::bigint[])
+    AND a.started_at IS NOT NULL
+  LIMIT %(most)s::int)
+UNION ALL
+(
+  SELECT r.epoch, j.type, NULL, coalesce(r.started_at, r.claimed_at), NULL
+  FROM {schema}.running_job r
+  JOIN {schema}.jobs j ON j.id = r.id
+  WHERE r.epoch = ANY (%(epochs)s::bigint[])
+  LIMIT %(running)s::int)
+
+-- name: web_running_on
+-- What a node runs, the longest first.
+SELECT r.id, j.type, j.queue, j.tenant, coalesce(r.started_at, r.claimed_at) AS since
+FROM {schema}.running_job r
+JOIN {schema}.jobs j ON j.id = r.id
+WHERE r.epoch = %s::bigint
+ORDER BY since
+LIMIT %s::int
+
+-- name: web_chores
+SELECT chore, last_at, due_at, took, error FROM {schema}._list_chores()
+
+-- name: web_tables
+-- The largest tables of the schema, with their partitions: bytes, and rows as of the last ANALYZE.
+SELECT
+  coalesce(p.relname, c.relname)::text,
+  count(*),
+  sum(pg_total_relation_size(c.oid))::bigint,
+  sum(c.reltuples) FILTER (WHERE c.reltuples >= 0)::bigint
+FROM pg_class c
+LEFT JOIN LATERAL (
+  SELECT r.relname FROM pg_class r WHERE c.relispartition AND r.oid = pg_partition_root(c.oid)) p
+  ON true
+WHERE c.relnamespace = '{schema}'::regnamespace
+  AND c.relkind = 'r'
+GROUP BY 1
+ORDER BY 3 DESC
+LIMIT 15
+
+-- name: web_server
+-- What the server is, and how full it is. Of sessions of other users the login may not see when
+-- their transactions began.
+SELECT
+  current_setting('server_version'),
+  current_database()::text,
+  pg_database_size(current_database()),
+  pg_postmaster_start_time(),
+  (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend'),
+  current_setting('max_connections')::int,
+  (
+    SELECT max(clock_timestamp() - a.xact_start)
+    FROM pg_stat_activity a
+    WHERE a.backend_type = 'client backend'
+      AND a.pid <> pg_backend_pid()),
+  pg_is_in_recovery()
+
+-- name: web_partitions
+-- How many days of partitions of history are ready, from today on.
+SELECT p.relname::text, count(*)
+FROM pg_class p
+JOIN pg_inherits i ON i.inhparent = p.oid
+JOIN pg_class c ON c.oid = i.inhrelid
+WHERE p.relnamespace = '{schema}'::regnamespace
+  AND p.relkind = 'p'
+  AND c.relkind = 'r'
+  AND substring(c.relname FROM '[0-9]{{8}}$') >= to_char(now(), 'YYYYMMDD')
+GROUP BY 1
+ORDER BY 1
+
+-- name: web_schema_version
+SELECT max(version) FROM {schema}.schema_version
