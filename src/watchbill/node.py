@@ -23,6 +23,7 @@ from watchbill.maintenance.retention import Keep, Retention
 from watchbill.maintenance.survey import Survey
 from watchbill.maintenance.sweeper import Sweeper
 from watchbill.maintenance.unblocker import Unblocker
+from watchbill.maintenance.verification import DailyVerification
 from watchbill.payloads import PayloadStore
 from watchbill.scheduler.declarer import Declared, Declarer
 from watchbill.scheduler.scheduler import Scheduler
@@ -180,6 +181,9 @@ class Node:
             measured("send alerts", sender.run, upkeep, wakeups.deliveries),
             measured("retention", Retention(upkeep, self._keep).run, upkeep),
         ]
+        if self.config.verify_at is not None:
+            verification = DailyVerification(upkeep, self.config.url, self.config.schema, self.config.verify_at)
+            loops.append(repeat("verify", verification.run, upkeep))
         if self._payload_store is not None:
             loops.append(measured("sweep payloads", Sweeper(upkeep, self._payload_store).run, upkeep))
         if chores.scheduler is not None:

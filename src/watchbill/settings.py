@@ -307,6 +307,12 @@ class Settings:
         "a whole number from 1 to 65535",
         le=65_535,
     )
+    verify_at: str = _make_setting(
+        "06:00",
+        "When one of all workers looks whether the tables contradict each other, each day, in the worker's time zone.",
+        "a time of day such as 06:00, or never",
+        pattern=r"^(([01]\d|2[0-3]):[0-5]\d|never)$",
+    )
     unknown_type_grace: Seconds = _make_duration_setting(
         86_400.0,
         "How long a job waits if no live node handles its type, from when it was last handled; then the job is dead.",

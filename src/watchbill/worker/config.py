@@ -6,6 +6,7 @@ import math
 import os
 import socket
 from dataclasses import dataclass, field
+from datetime import time
 from uuid import uuid4
 
 from watchbill.alerts.config import AlertConfig
@@ -62,6 +63,7 @@ class NodeConfig:
     retry_delay: float | None = None  # the wait before every further attempt, whatever the jobs' policies say
     health_host: str = "127.0.0.1"
     health_port: int | None = None  # 0 means any free port
+    verify_at: time | None = None  # of the day, in the zone of this machine; None: never
     alerts: AlertConfig = AlertConfig()  # noqa: RUF009  (an AlertConfig is frozen)
     watches_loop: bool = True  # end the process when a handler blocks the event loop for too long
 
@@ -116,6 +118,7 @@ def make_config(
         labels=dict(settings.labels),
         health_host=settings.health_host,
         health_port=settings.health_port,
+        verify_at=None if settings.verify_at == "never" else time.fromisoformat(settings.verify_at),
         alerts=AlertConfig.of_settings(settings),
         job_logs=settings.job_logs,
         redaction=Redaction(settings.redact, settings.redact_text),

@@ -230,6 +230,12 @@ SELECT done, more, locked FROM {schema}.prune_history(%s, make_interval(secs => 
 -- name: run_operations
 SELECT {schema}.run_operations()
 
+-- name: begin_verification
+SELECT {schema}._begin_verification(%s)
+
+-- name: end_verification
+SELECT {schema}._end_verification(%s::float8, %s::text)
+
 -- name: claim_alert_deliveries
 SELECT id, tries, route, kind, target, secret, event, message::text
 FROM {schema}._claim_alert_deliveries(%s::text[])
