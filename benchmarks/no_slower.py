@@ -15,6 +15,9 @@ figures say more than the clock on a machine that does other things:
     claims       claims of 1,000 plain jobs and their settlement, through the SQL functions
     interleaved, runs, ordered, fair, routed     the same for the scenarios of flow_control_bench.py
 
+`time` is the ratio of the seconds that the slices took: it needs many slices, or a quiet machine. A commit from before
+the package had its present name is measured under the name that it had.
+
 With `--row-security`, row security is on, and producer, worker and scheduler log in with roles of their own. Then only
 the first four paths are measured.
 """
@@ -52,7 +55,7 @@ SCHEDULES_OF_A_TICK = 500
 _APP = """
 import sys
 
-from watchbill import App, Limit
+from {package} import App
 
 app = App()
 
@@ -62,6 +65,7 @@ async def plain(number: int) -> None: ...
 
 
 if {keys}:  # not otherwise: the database would know a limit
+    from {package} import Limit
 
     @app.task(type="limited", limits=[Limit(1, name="key", by="{{key}}")])
     async def limited(number: int, key: int) -> None: ...
@@ -87,19 +91,20 @@ _TRANSACTIONS = "SELECT d.xact_commit FROM pg_stat_database d WHERE d.datname = 
 _POSITION = "SELECT pg_current_wal_insert_lsn()::text"
 _NEW_ENTRIES = ("INSERT_LEAF", "INSERT_POST", "SPLIT_L", "SPLIT_R")  # records of the WAL that add an entry to a B-tree
 
-NO_JOBS = "SELECT NOT EXISTS (SELECT FROM watchbill.jobs)"
+NO_JOBS = "SELECT NOT EXISTS (SELECT FROM {schema}.jobs)"
+ANY_NODE = "SELECT EXISTS (SELECT FROM {schema}.nodes)"
 
 _SCHEDULES = """
-    INSERT INTO watchbill.schedules (name, pattern, type, payload)
+    INSERT INTO {schema}.schedules (name, pattern, type, payload)
     SELECT 's' || n, n % 60 || ' 3 * * *', 'plain', jsonb_build_object('number', n)
     FROM generate_series(1, {count}) n"""
 
 _MAKE_DUE = """
-    UPDATE watchbill.timers SET next_run = date_trunc('second', now())
+    UPDATE {schema}.timers SET next_run = date_trunc('second', now())
     WHERE schedule_id IN (
       SELECT s.id
       FROM generate_series(%s::int, %s::int) n
-      JOIN watchbill.schedules s ON s.name = 's' || n)"""
+      JOIN {schema}.schedules s ON s.name = 's' || n)"""
 
 
 @dataclass
@@ -109,6 +114,7 @@ class Figures:
     jobs: int = 0
     cpu: list[float] = field(default_factory=list)  # microseconds per job, of each slice
     server_cpu: list[float] = field(default_factory=list)  # of it, what the sessions in the server used
+    seconds: list[float] = field(default_factory=list)  # of each slice
     wal: int = 0
     index_entries: int = 0
     transactions: int = 0
@@ -131,6 +137,15 @@ class Side:
     figures: Figures = field(default_factory=Figures)
 
     @property
+    def package(self) -> str:
+        """The name of the package in this tree, which is that of its command and its schema too."""
+        return next(file.parent.name for file in (self.tree / "src").glob("*/__init__.py"))
+
+    def query(self, text: LiteralString, **values: Any) -> sql.Composed:
+        literals = {name: sql.Literal(value) for name, value in values.items()}
+        return sql.SQL(text).format(schema=sql.Identifier(self.package), **literals)
+
+    @property
     def url(self) -> str:
         return self.server.url(self.database)
 
@@ -139,10 +154,10 @@ class Side:
 
     def environment(self, role: str = "owner") -> dict[str, str]:
         url = self.url if role == "owner" else self.url_of(role)
-        return {**os.environ, "PYTHONPATH": str(self.tree / "src"), "WATCHBILL_DATABASE_URL": url}
+        return {**os.environ, "PYTHONPATH": str(self.tree / "src"), f"{self.package.upper()}_DATABASE_URL": url}
 
     def run_command(self, *words: str) -> None:
-        command = [sys.executable, "-m", "watchbill.cli", *words]
+        command = [sys.executable, "-m", f"{self.package}.cli", *words]
         subprocess.run(command, check=True, cwd=self.folder, env=self.environment(), stdout=subprocess.DEVNULL)
 
     def start(self, role: str, *words: str) -> subprocess.Popen[str]:
@@ -230,8 +245,10 @@ def enqueue(side: Side, jobs: int) -> Iterator[Slice]:
 
         def enqueue_slice(number: int) -> None:
             counter, server, client = Counter(side, watcher), side.server_cpu(watcher), process_cpu(producer.pid)
+            began = time.perf_counter()
             send(producer, "singly", jobs)
-            record(side, jobs, side.server_cpu(watcher) - server, process_cpu(producer.pid) - client)
+            seconds = time.perf_counter() - began
+            record(side, jobs, seconds, side.server_cpu(watcher) - server, process_cpu(producer.pid) - client)
             counter.add_wal()
 
         try:
@@ -242,22 +259,25 @@ def enqueue(side: Side, jobs: int) -> Iterator[Slice]:
 
 @contextmanager
 def drain(side: Side, jobs: int) -> Iterator[Slice]:
-    worker = side.start("worker", "-m", "watchbill.cli", "worker", "program:app")
+    worker = side.start("worker", "-m", f"{side.package}.cli", "worker", "program:app")
+    no_jobs = side.query(NO_JOBS)
     with psycopg.connect(side.url, autocommit=True) as watcher:
-        wait_until(watcher, "SELECT EXISTS (SELECT FROM watchbill.nodes)")  # it has declared its limits
+        wait_until(watcher, side.query(ANY_NODE))  # it has declared its limits
         producer = side.start("producer", "program.py")
         send(producer, "at_once", 1000)
-        wait_until(watcher, NO_JOBS)
+        wait_until(watcher, no_jobs)
 
         def drain_slice(number: int) -> None:
             worker.send_signal(signal.SIGSTOP)  # so that it finds all jobs of the slice at once
             send(producer, "at_once", jobs)
-            watcher.execute("VACUUM ANALYZE watchbill.jobs")
+            watcher.execute(side.query("VACUUM ANALYZE {schema}.jobs"))
             watcher.execute("CHECKPOINT")
             counter, server, client = Counter(side, watcher), side.server_cpu(watcher), process_cpu(worker.pid)
+            began = time.perf_counter()
             worker.send_signal(signal.SIGCONT)
-            wait_until(watcher, NO_JOBS)
-            record(side, jobs, side.server_cpu(watcher) - server, process_cpu(worker.pid) - client)
+            wait_until(watcher, no_jobs)
+            seconds = time.perf_counter() - began
+            record(side, jobs, seconds, side.server_cpu(watcher) - server, process_cpu(worker.pid) - client)
             counter.add_wal()
 
         try:
@@ -273,17 +293,17 @@ def tick(side: Side, jobs: int) -> Iterator[Slice]:
         psycopg.connect(side.url, autocommit=True) as watcher,
         psycopg.connect(side.url_of("worker"), autocommit=True, prepare_threshold=1) as scheduler,
     ):
-        watcher.execute(sql.SQL(_SCHEDULES).format(count=sql.Literal(SCHEDULES)))
+        watcher.execute(side.query(_SCHEDULES, count=SCHEDULES))
         watcher.execute("VACUUM ANALYZE")
         pid = scheduler.info.backend_pid
 
         def tick_slice(number: int) -> None:
-            watcher.execute(_MAKE_DUE, (number * jobs + 1, (number + 1) * jobs))
-            watcher.execute("VACUUM ANALYZE watchbill.timers")
-            counter, before = Counter(side, watcher), process_cpu(pid)
+            watcher.execute(side.query(_MAKE_DUE), (number * jobs + 1, (number + 1) * jobs))
+            watcher.execute(side.query("VACUUM ANALYZE {schema}.timers"))
+            counter, before, began = Counter(side, watcher), process_cpu(pid), time.perf_counter()
             for _ in range(0, jobs, SCHEDULES_OF_A_TICK):
-                scheduler.execute("SELECT watchbill.tick(%s)", (SCHEDULES_OF_A_TICK,))
-            record(side, jobs, process_cpu(pid) - before)
+                scheduler.execute(side.query("SELECT {schema}.tick(%s)"), (SCHEDULES_OF_A_TICK,))
+            record(side, jobs, time.perf_counter() - began, process_cpu(pid) - before)
             counter.add_wal()
 
         yield tick_slice
@@ -297,9 +317,10 @@ def run_scenario(name: str) -> Callable[[Side, int], Any]:
         session = Session(side.url, scenario)
 
         def measure_slice(number: int) -> None:
+            began = time.perf_counter()
             cost = measure(session, scenario, jobs, ahead=False)
             side.figures.wal += int(cost.wal * jobs)
-            record(side, jobs, cost.run * jobs / 1e6)
+            record(side, jobs, time.perf_counter() - began, cost.run * jobs / 1e6)
 
         yield measure_slice
         session.connection.close()
@@ -334,16 +355,17 @@ def stop(process: subprocess.Popen[str]) -> None:
     process.communicate(timeout=60)
 
 
-def wait_until(watcher: psycopg.Connection[Any], query: LiteralString) -> None:
+def wait_until(watcher: psycopg.Connection[Any], query: sql.Composed) -> None:
     end = time.monotonic() + LONGEST_SECONDS
     while watcher.execute(query).fetchone() != (True,):
         if time.monotonic() > end:
-            raise TimeoutError(query)
-        time.sleep(0.02)
+            raise TimeoutError(query.as_string(watcher))
+        time.sleep(0.005)
 
 
-def record(side: Side, jobs: int, server: float, client: float = 0) -> None:
+def record(side: Side, jobs: int, seconds: float, server: float, client: float = 0) -> None:
     side.figures.jobs += jobs
+    side.figures.seconds.append(seconds)
     side.figures.cpu.append((server + client) / jobs * 1e6)
     side.figures.server_cpu.append(server / jobs * 1e6)
 
@@ -373,7 +395,7 @@ def prepare(side: Side, path: str) -> None:
     side.database = side.server.create_database()
     side.figures = Figures()
     side.folder.mkdir(exist_ok=True)
-    (side.folder / "program.py").write_text(_APP.format(keys=path == "keys"))
+    (side.folder / "program.py").write_text(_APP.format(keys=path == "keys", package=side.package))
     side.run_command("db", "migrate")
     if side.row_security:
         side.create_roles()
@@ -387,6 +409,7 @@ def describe(path: str, base: Figures, head: Figures) -> tuple[str, bool]:
         statistics.median(divide_slices(*(part(figures) for figures in (head, base))))
         for part in (lambda figures: figures.server_cpu, Figures.list_client_cpu)
     )
+    seconds = statistics.median(divide_slices(head.seconds, base.seconds))
     wal, entries, transactions = (
         divide(getattr(head, name), getattr(base, name)) for name in ("wal", "index_entries", "transactions")
     )
@@ -396,7 +419,7 @@ def describe(path: str, base: Figures, head: Figures) -> tuple[str, bool]:
     good = cpu <= LARGEST_RATIO and wal <= LARGEST_WAL_RATIO and max(entries, transactions) <= largest_count
     line = (
         f"{path:12} {statistics.median(base.cpu):8.1f} {statistics.median(head.cpu):8.1f} "
-        f"{cpu:7.3f} ({low:.2f}..{high:.2f}) {server:7.3f} {client:7.3f} "
+        f"{cpu:7.3f} ({low:.2f}..{high:.2f}) {server:7.3f} {client:7.3f} {seconds:7.3f} "
         f"{wal:8.3f} {entries:8.3f} {transactions:8.3f}  "
         f"{'ok' if good else 'SLOWER'}"
     )
@@ -442,7 +465,7 @@ def main() -> None:
                 for name, root in (("before", tree), ("now", ROOT))
             ]
             print(
-                f"{'':12} {'CPU us per job':^17} {'ratio (quartiles)':^20} {'server':>7} {'client':>7} "
+                f"{'':12} {'CPU us per job':^17} {'ratio (quartiles)':^20} {'server':>7} {'client':>7} {'time':>7} "
                 f"{'WAL':>8} {'indexes':>8} {'trans.':>8}"
             )
             for path in paths:
