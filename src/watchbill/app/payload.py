@@ -127,7 +127,7 @@ class Signature:
     def without(self, names: Collection[str]) -> Signature:
         """The same signature without some of its parameters."""
         other = copy.copy(self)
-        for name in ("_adapter", "_validate", "_to_json", "_is_restored_exactly"):
+        for name in ("_adapter", "_validate", "_validate_json", "_to_json", "_is_restored_exactly"):
             other.__dict__.pop(name, None)
         kept = [each for name, each in self._signature.parameters.items() if name not in names]
         other.__dict__ |= {
@@ -164,10 +164,9 @@ class Signature:
     def decode(self, payload: bytes) -> dict[str, Any]:
         """Validates a payload and returns the keyword arguments for the handler."""
         try:
-            arguments: dict[str, Any] = self._adapter.validate_json(payload)
+            return self._validate_json(payload)
         except ValueError as error:
             raise BadPayload(f"{self._name}: the payload does not match the parameters: {_explain(error)}") from None
-        return arguments
 
     def describe(self) -> dict[str, Any]:
         """The JSON schema of the payload. Raises ValueError if a parameter has a type that JSON schema cannot say."""
@@ -240,6 +239,11 @@ class Signature:
     def _validate(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
         """The adapter's own method does the same and takes a third longer."""
         validate: Callable[[dict[str, Any]], dict[str, Any]] = self._adapter.validator.validate_python
+        return validate
+
+    @cached_property
+    def _validate_json(self) -> Callable[[bytes], dict[str, Any]]:
+        validate: Callable[[bytes], dict[str, Any]] = self._adapter.validator.validate_json
         return validate
 
     @cached_property

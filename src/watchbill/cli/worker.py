@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -160,6 +161,9 @@ def _run_node(node: Node, limits: Limits) -> int:
         run = asyncio.run
     else:
         run = uvloop.run
+    # What a start makes lives until the end, and the garbage collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
     try:
         run(_run_until_stopped(node, limits))
     except SystemExit:

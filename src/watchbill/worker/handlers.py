@@ -86,9 +86,11 @@ class Handler:
     max_per_node: int | None = None  # how many calls may run at once on this node
     logs: KeepLogs | None = None  # whose log lines are stored; None: as the node is configured
     slot_kind: SlotKind = field(init=False)
+    is_plain: bool = field(init=False)  # a call takes the arguments of one job, and nothing that the worker makes
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "slot_kind", TRANSACTIONAL_KINDS[self.kind] if self.transactional else self.kind)
+        object.__setattr__(self, "is_plain", self.batch is None and not (self.transactional or self.has_steps))
 
 
 Handlers = Mapping[str, Handler]

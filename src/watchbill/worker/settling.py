@@ -21,9 +21,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -49,6 +51,7 @@ BREAK_PAUSE_SECONDS = 1.0  # wait this long before a single ending that broke it
 CASCADE_LIMIT = 100  # canceled jobs cancel jobs that wait for them, and so on: at most so many statements follow
 UNBLOCK_RECENT_SECONDS = 30.0  # `unblock_any` looks at jobs that ended less than this ago: here, those just canceled
 UNBLOCK_BATCH = 1000  # how many blocked jobs one statement queues or cancels at most
+_FENCE = itemgetter(Claimed._fields.index("fence"))
 
 
 class Settler:
@@ -94,8 +97,8 @@ class Settler:
 
     def add_claimed(self, rows: Iterable[Claimed]) -> None:
         """Counts the jobs of each claim, because a claim is closed together with the end of its last job."""
-        for row in rows:
-            self._open[row.fence] = self._open.get(row.fence, 0) + 1
+        for fence, count in Counter(map(_FENCE, rows)).items():
+            self._open[fence] = self._open.get(fence, 0) + count
 
     def discard_endings(self) -> None:
         """Drops endings that are not stored yet: the node has lost its epoch, so that other nodes have its jobs now."""
