@@ -201,6 +201,21 @@ def test_a_free_address_is_limited_by_its_host(db: Db, url: str, receiver: str) 
     assert keys == [f"key:connector/receiver:default/{encoded}"]
 
 
+def test_no_job_waits_for_an_open_transaction_that_makes_the_first_rules(db: Db) -> None:
+    other = db.session()
+    other.begin()
+    free = {"url": "https://x.example/"}
+    for type_ in ("connector.http.request", "connector.webhook.deliver"):
+        other.send(type_, payload=free)
+        job = db.send(type_, payload=free).id
+        assert rows(db, "SELECT limit_keys, lane FROM watchbill.jobs WHERE id = %s", job) == [(None, 0)]
+    other.commit()
+    job = db.send("connector.http.request", payload=free).id
+    assert rows(db, "SELECT limit_keys FROM watchbill.jobs WHERE id = %s", job) == [
+        (["key:connector/receiver:default/x.example"],)
+    ]
+
+
 def test_a_queue_of_ones_own_stays_as_it_is(db: Db) -> None:
     """Jobs that wait in it have no lanes; a fair queue would not run them."""
     rows(db, "SELECT watchbill.enqueue('mine', queue => 'webhooks')")

@@ -3,7 +3,8 @@
 -- of an endpoint that does not exist yet. Jobs of an ordered endpoint run in order, so without a
 -- priority. A delivery runs in the queue `webhooks`, and has the delays of Standard Webhooks if it
 -- has no others. Other jobs stay as they are. Makes the queue and the limit of free addresses, if
--- they do not exist yet.
+-- they do not exist yet. While an open transaction makes them, jobs of others go without: that of
+-- one tenant must not stop the others.
 CREATE OR REPLACE FUNCTION _prepare_connector_job(n new_job)
 RETURNS new_job
 LANGUAGE plpgsql VOLATILE
@@ -35,8 +36,12 @@ BEGIN
   END IF;
   IF key IS NULL THEN
     -- A free address, or an endpoint that does not exist yet.
-    PERFORM _ensure_receiver_limit();
-    key := 'connector/receiver:' || _percent_encode(n.tenant) || '/' || _percent_encode(receiver);
+    PERFORM _make_receiver_limit()
+    WHERE NOT EXISTS (SELECT FROM limits l WHERE l.name = 'connector/receiver');
+    key := (
+      SELECT l.name || ':' || _percent_encode(n.tenant) || '/' || _percent_encode(receiver)
+      FROM limits l
+      WHERE l.name = 'connector/receiver');
   END IF;
   n.limit_keys := ARRAY(
     SELECT k
@@ -44,9 +49,11 @@ BEGIN
     WHERE NOT starts_with(k, 'endpoint/')
       AND NOT starts_with(k, 'connector/')
     UNION ALL
-    SELECT key);
+    SELECT key
+    WHERE key IS NOT NULL);
   IF n.type = 'connector.webhook.deliver' THEN
-    PERFORM _ensure_webhook_queue();
+    PERFORM _make_webhook_queue()
+    WHERE NOT EXISTS (SELECT FROM queues q WHERE q.name = 'webhooks');
     n.queue := 'webhooks';
     n.retry := coalesce(
       n.retry,
@@ -63,27 +70,31 @@ RETURNS text
 LANGUAGE sql IMMUTABLE
 RETURN lower(substring(url FROM '^[A-Za-z]+://(?:[^/?#]*@)?(\[[^]]*\]|[^/?#:]*)'));
 
--- Makes the queue of deliveries fair by receiver, unless it exists, or has jobs that are not in
--- lanes. Waits for another transaction that does the same.
-CREATE OR REPLACE FUNCTION _ensure_webhook_queue()
+-- Makes the queue of deliveries, fair by receiver, unless it has jobs that are not in lanes. Does
+-- not wait for another transaction that does the same.
+CREATE OR REPLACE FUNCTION _make_webhook_queue()
 RETURNS void
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE
+SET lock_timeout = '20ms'
+AS $$
 BEGIN
-  IF EXISTS (SELECT FROM queues q WHERE q.name = 'webhooks')
-    OR EXISTS (SELECT FROM jobs j WHERE j.queue = 'webhooks') THEN
-    RETURN;
-  END IF;
+  IF EXISTS (SELECT FROM jobs j WHERE j.queue = 'webhooks') THEN RETURN; END IF;
   INSERT INTO queues (name, lanes, fair_by)
   VALUES ('webhooks', 'share', '{tenant}/{receiver}')
   ON CONFLICT DO NOTHING;
+EXCEPTION WHEN lock_not_available THEN
+  NULL;
 END $$;
 
--- Makes the limit for the hosts of free addresses, unless it exists: five requests at once for a
--- tenant and host.
-CREATE OR REPLACE FUNCTION _ensure_receiver_limit()
+-- Makes the limit for the hosts of free addresses: five requests at once for a tenant and host.
+-- Does not wait for another transaction that does the same.
+CREATE OR REPLACE FUNCTION _make_receiver_limit()
 RETURNS void
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE
+SET lock_timeout = '20ms'
+AS $$
 BEGIN
-  IF EXISTS (SELECT FROM limits l WHERE l.name = 'connector/receiver') THEN RETURN; END IF;
   INSERT INTO limits (name, max) VALUES ('connector/receiver', 5) ON CONFLICT DO NOTHING;
+EXCEPTION WHEN lock_not_available THEN
+  NULL;
 END $$;
