@@ -120,5 +120,10 @@ bench-cron: $(STAMP)  ## benchmark the cron engines: Python beside its peers, SQ
 bench-facades: $(STAMP)  ## benchmark the facades beside straightforward code and native calls
 	$(BIN)/python -m benchmarks.facades_bench
 
+bench-steps: $(STAMP)  ## benchmark steps beside a plain INSERT and DBOS, in turns on one server
+	@test -x .bench-env/steps/bin/python || $(PYTHON) -m venv .bench-env/steps
+	.bench-env/steps/bin/python -m pip install --quiet --disable-pip-version-check dbos
+	$(BIN)/python -m benchmarks.steps_bench
+
 bench-schedules: $(STAMP)  ## benchmark schedules: tick rate, a tick among a million schedules, delay from slot to handler
 	$(BIN)/python -m benchmarks.schedules_bench

@@ -15,8 +15,8 @@ from watchbill.postgres.rights import ROLE_KINDS, Rights
 
 RIGHTS = Rights.read(files("watchbill.store") / "rights.txt")
 STATED = {right.name: right for right in RIGHTS.functions}
-# In _enqueue_plain every name has a schema.
-UNPINNED = {"_enqueue_plain"}
+# In these every name has a schema.
+UNPINNED = {"_enqueue_plain", "_save_result"}
 FUNCTIONS = """
 SELECT p.proname, p.oid::regprocedure::text, p.prosecdef, p.proconfig, p.prosqlbody IS NOT NULL, p.prosrc
 FROM pg_proc p WHERE p.pronamespace = 'watchbill'::regnamespace ORDER BY 1

@@ -168,6 +168,7 @@ CALLS: dict[str, tuple[str, ...]] = {
         "'{%(running)s}', '{%(fence)s}', '{nap}', '{sleep}', '{done}', '{1}', '{1}', '{1}', '{1}'",
     ),
     "load_steps": ("'{%(running)s,%(asleep)s}'",),
+    "_save_result": ("'%(running)s', %(fence)s, 'new', 9, 1, NULL, 1, false, '7'",),
     "save_step": ("'%(running)s', %(fence)s, 'new'",),
     "rewind": ("'%(asleep)s', 'nap'", "'%(done)s', 'nap'"),
     "await_jobs": ("'%(running)s', %(fence)s, 'wait', 9, '{%(waiting)s}'",),

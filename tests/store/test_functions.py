@@ -22,11 +22,11 @@ UNPINNED = """
 
 def test_every_function_pins_its_search_path(schema_database: str) -> None:
     """Else a caller's search_path decides what a function reads, and a SECURITY DEFINER one can be subverted. The parts
-    of the cron reader have the path of their only callers, since each change of it takes time. In _enqueue_plain every
-    name has a schema, for the same reason: see test_rights.py."""
+    of the cron reader have the path of their only callers, since each change of it takes time. In
+    _enqueue_plain and _save_result every name has a schema, for the same reason: see test_rights.py."""
     query = f"""
         SELECT p.oid::regprocedure::text, p.proconfig::text FROM pg_proc p
-        WHERE p.oid IN ({UNPINNED}) AND p.proname <> '_enqueue_plain'
+        WHERE p.oid IN ({UNPINNED}) AND p.proname NOT IN ('_enqueue_plain', '_save_result')
           AND (p.proname !~ '^_cron_' OR p.prosecdef OR p.proconfig IS NOT NULL)
         ORDER BY 1
     """

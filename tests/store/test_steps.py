@@ -351,3 +351,21 @@ def test_two_workers_of_which_one_is_late_agree_with_a_dict(db: Db, seed: int) -
         assert (row.state == "running") == (holder is not None)
         assert {name: result for name, (_, result) in stored(db).items() if not name.startswith("sleep")} == model
     db.assert_sound()
+
+
+def test_a_single_result_is_stored_under_the_fence_and_only_once(db: Db) -> None:
+    _, job = claimed(db)
+    one = {"id": job.id, "name": "charge", "seq": 1, "version": 1, "digest": 5, "age": 1.0, "has_undo": False}
+    assert db.value("_save_result", fence=job.fence - 1, result=1, **one) is False
+    assert db.value("_save_result", fence=job.fence, result=1, **one) is True
+    assert db.value("_save_result", fence=job.fence, result=2, **one) is False  # save_steps() finds it stored
+    assert db.call("save_steps", **step(job, result=2)) == []
+    assert stored(db) == {"charge": ("done", 1)}
+    other = db.session()
+    other.begin()
+    assert other.value("_save_result", fence=job.fence, result=3, **(one | {"name": "ship"})) is True
+    released = db.session().start("release", id=job.id).blocked()
+    other.commit()
+    assert released.value() is True
+    assert db.value("_save_result", fence=job.fence, result=4, **(one | {"name": "late"})) is False
+    assert db.value("_save_result", fence=0, result=4, **(one | {"name": "late"})) is False

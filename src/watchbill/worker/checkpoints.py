@@ -186,6 +186,10 @@ class Checkpointer:
                 answer.set_result(found[job_id])
 
     async def _send_saves(self, batch: Sequence[Waiting]) -> None:
+        if len(batch) == 1 and await self._save_result(batch[0][0]):
+            if not batch[0][1].done():
+                batch[0][1].set_result(True)
+            return
         try:
             rows = await self._execute("save_steps", [step for step, _ in batch])
         except Refused as error:
@@ -201,6 +205,22 @@ class Checkpointer:
         for place, (_, answer) in enumerate(batch, 1):
             if not answer.done():
                 answer.set_result(place not in refused)
+
+    async def _save_result(self, step: NewStep) -> bool:
+        """Stores a step alone, in a statement that costs less. Returns False if `save_steps` has to decide."""
+        if (step.kind, step.state, step.tries) != ("run", "done", 1) or step.began is None:
+            return False
+        try:
+            ((stored,),) = await self._execute(
+                "save_result",
+                (
+                    UUID(bytes=step.claimed.id), step.claimed.fence, step.name, step.seq, step.version, step.digest,
+                    time.monotonic() - step.began, step.has_undo, None if step.result is None else step.result.decode(),
+                ),
+            )  # fmt: skip
+        except Refused:
+            return False
+        return bool(stored)
 
     async def _execute(self, query: str, params: Any) -> list[tuple[Any, ...]]:
         """Runs a query, and retries until the database answers. Raises Refused if the steps themselves are the

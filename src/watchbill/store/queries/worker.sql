@@ -128,6 +128,12 @@ FROM {schema}.save_steps(
   wake_ats => %s::timestamptz[], results => %s::jsonb[], errors => %s::jsonb[],
   undos => %s::boolean[])
 
+-- name: save_result
+SELECT
+  {schema}._save_result(
+    %s::uuid, %s::bigint, %s::text, %s::int, %s::int, %s::bigint, %s::float8, %s::boolean,
+    %s::jsonb)
+
 -- name: restart_job
 SELECT {schema}.restart(%s::uuid, %s::bigint, %s::jsonb)
 
