@@ -99,7 +99,7 @@ BEGIN
     RETURN QUERY SELECT * FROM _take_in_turns(rules.epoch, f, picked.jobs, t);
     RETURN;
   END IF;
-  tids := ARRAY(SELECT p.tid FROM unnest(picked.jobs) p);
+  tids := coalesce(picked.tids, ARRAY(SELECT p.tid FROM unnest(picked.jobs) p));
   -- Here and not in a function of its own, which would copy each job once more.
   RETURN QUERY
     WITH u AS (

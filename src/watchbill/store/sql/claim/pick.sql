@@ -11,6 +11,8 @@ AS $$
 DECLARE
   max int := CASE WHEN round = 1 THEN rules.max ELSE greatest(rules.max, 1000) END;
   picked pick;
+  tids tid[];
+  are_limited boolean[];
 BEGIN
   IF rules.tenant IS NOT NULL THEN
     picked := _pick_for_tenant(rules, max);
@@ -22,7 +24,22 @@ BEGIN
     OR rules.without IS NOT NULL THEN
     picked := _pick_by_queue(rules, max, t);
   ELSE
-    picked.jobs := _pick(rules.queues, 0::smallint, 0, max, NULL, rules.floors, t);
+    SELECT p.tids, p.are_limited
+    INTO tids, are_limited
+    FROM _pick(rules.queues, 0::smallint, 0, max, NULL, rules.floors, t) p;
+    IF round = 1
+      AND cardinality(tids) > 0
+      AND NOT (
+        rules.has_unsupported_types
+        OR rules.has_paused_types
+        OR rules.has_expired_jobs
+        OR true = ANY (are_limited)) THEN
+      -- Most claims need to know no more of each job, and so take less time.
+      picked.tids := tids;
+      picked.is_limited := false;
+      RETURN picked;
+    END IF;
+    picked.jobs := _describe_picked(tids, are_limited);
   END IF;
   IF rules.has_unsupported_types
     AND NOT rules.alone
@@ -34,9 +51,10 @@ BEGIN
 END $$;
 
 -- Picks the first ready jobs of a class and a lane: queue by queue, each from its highest priority
--- on. `floors` are places up to which an earlier claim has read a priority; such a priority is read
--- from there on, so that the index entries of claimed jobs are not read again. A job may become
--- visible a moment after its run_at, so a floor younger than 250 ms counts as one of that age.
+-- on. `are_limited` says of each whether it has limit keys. `floors` are places up to which an
+-- earlier claim has read a priority; such a priority is read from there on, so that the index
+-- entries of claimed jobs are not read again. A job may become visible a moment after its run_at,
+-- so a floor younger than 250 ms counts as one of that age.
 CREATE OR REPLACE FUNCTION _pick(
   queues text[],
   class smallint,
@@ -44,20 +62,23 @@ CREATE OR REPLACE FUNCTION _pick(
   max int,
   without text[],
   floors scan_floor[],
-  t timestamptz
+  t timestamptz,
+  OUT tids tid[],
+  OUT are_limited boolean[]
 )
-RETURNS picked_job[]
 LANGUAGE plpgsql VOLATILE
 AS $$
 #variable_conflict use_variable
 BEGIN
-  RETURN ARRAY(
-    SELECT y.job
+  SELECT coalesce(array_agg(z.tid), '{}'), coalesce(array_agg(z.is_limited), '{}')
+  INTO tids, are_limited
+  FROM (
+    SELECT y.*
     FROM _scan_ranges(queues, floors, t - interval '250 milliseconds') s
     CROSS JOIN LATERAL (
       SELECT a.*
       FROM (
-        SELECT ROW(j.ctid, 0, j.limit_keys IS NOT NULL)::picked_job AS job
+        SELECT j.ctid AS tid, j.limit_keys IS NOT NULL AS is_limited
         FROM jobs j
         WHERE s.floor IS NOT NULL
           AND j.queue = s.queue
@@ -73,7 +94,7 @@ BEGIN
       UNION ALL
       SELECT b.*
       FROM (
-        SELECT ROW(j.ctid, 0, j.limit_keys IS NOT NULL)::picked_job AS job
+        SELECT j.ctid, j.limit_keys IS NOT NULL
         FROM jobs j
         WHERE s.floor IS NULL
           AND j.queue = s.queue
@@ -87,7 +108,19 @@ BEGIN
         ORDER BY j.priority DESC, j.run_at, j.id
         LIMIT max
         FOR UPDATE SKIP LOCKED) b) y
-    LIMIT max);
+    LIMIT max) z;
+END $$;
+
+-- The jobs of _pick() as those of the other ways to pick.
+CREATE OR REPLACE FUNCTION _describe_picked(tids tid[], are_limited boolean[])
+RETURNS picked_job[]
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+#variable_conflict use_variable
+BEGIN
+  RETURN ARRAY(
+    SELECT ROW(x.tid, 0, x.is_limited)::picked_job
+    FROM unnest(tids, are_limited) x(tid, is_limited));
 END $$;
 
 -- As _pick(), of one queue, with what decides about the order of the jobs. Locks nothing.

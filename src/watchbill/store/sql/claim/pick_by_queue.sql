@@ -9,7 +9,7 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 #variable_conflict use_variable
 DECLARE
-  picked pick := ROW('{}', NULL, '{}', false)::pick;
+  picked pick := ROW('{}', NULL, '{}', false, NULL)::pick;
   queue text;
   declared queues;
   -- How many more jobs can start at once, and how many more to take.
@@ -136,9 +136,11 @@ BEGIN
     WHERE y.may_start
     GROUP BY y.lane
   LOOP
-    jobs := jobs || _pick(
+    SELECT jobs || _describe_picked(p.tids, p.are_limited)
+    INTO jobs
+    FROM _pick(
       ARRAY[queue], 0::smallint, from_lane, number, rules.without,
-      CASE WHEN from_lane = 0 THEN rules.floors END, t);
+      CASE WHEN from_lane = 0 THEN rules.floors END, t) p;
   END LOOP;
 END $$;
 
@@ -174,8 +176,9 @@ BEGIN
     WHERE y.class = 1
     GROUP BY y.lane
   LOOP
-    jobs := jobs || _pick(
-      ARRAY[queue], 1::smallint, from_lane, number, rules.without, NULL, t);
+    SELECT jobs || _describe_picked(p.tids, p.are_limited)
+    INTO jobs
+    FROM _pick(ARRAY[queue], 1::smallint, from_lane, number, rules.without, NULL, t) p;
   END LOOP;
   RETURN jobs;
 END $$;

@@ -31,10 +31,12 @@ SELECT _create_type('picked_job', $$tid tid, turn int, is_limited boolean$$);
 -- with a limit. `is_busy`: another transaction has locked the state of a limit, so there may be
 -- more jobs.
 SELECT _create_type('pick', $$
-  jobs picked_job[],
+  jobs picked_job[], -- NULL if `tids` has them
   is_limited boolean, -- some of the jobs are
   limited_queues text[],
-  is_busy boolean$$);
+  is_busy boolean,
+  tids tid[] -- instead of `jobs`, if none of them has a turn or limit keys
+$$);
 
 -- A row of claim().
 SELECT _create_type('claimed_job', $$
