@@ -51,7 +51,7 @@ MUTANTS_OF_DEPENDENCIES: list[Mutant] = [Mutant(f"dependencies: {name}", file, o
     ("those about to end are asked again", UNBLOCK, "AND (u.id = ANY (unfinished) OR u.id = ANY (ended));", ";"),
     # Second thoughts.
     ("a retry takes back", RESCHEDULE, "PERFORM _block_children_again(f.id, f.tenant, t);", ""),
-    ("a revived parent tells again", RESCHEDULE, "EXISTS (SELECT FROM dependencies d WHERE d.parent = f.id AND d.tenant = f.tenant), wait", "false, wait"),
+    ("a revived parent tells again", RESCHEDULE, "OR EXISTS (SELECT FROM dependencies d WHERE d.parent = f.id AND d.tenant = f.tenant), wait", ", wait"),
     ("a retry holds those who wait", RESCHEDULE, "ORDER BY j.id FOR UPDATE);", "ORDER BY j.id);"),
     ("only what was canceled for it", RESCHEDULE, " AND c.error->>'kind' IN ('dependency', 'skipped') OR", " OR"),
     ("only what would not be canceled again", RESCHEDULE, "AND x.tenant = tenant AND v.verdict = 'blocked' AND", "AND x.tenant = tenant AND"),

@@ -155,13 +155,23 @@ def test_a_job_that_an_operator_retries_is_awaited_again(db: Db) -> None:
     assert collect(db, again) == ("done", [1, "succeeded"])
 
 
-def test_a_retry_between_the_wake_up_and_the_next_run_is_awaited_too(db: Db) -> None:
+@pytest.mark.parametrize("has_child", [False, True])
+def test_a_retry_between_the_wake_up_and_the_next_run_is_awaited_too(db: Db, has_child: bool) -> None:
     epoch, job = claimed(db)
     other = db.enqueue()
+    if has_child:
+        db.enqueue(depends_on=[other])
+        db.call("unblock")
     await_jobs(db, job, other)
     db.settle(epoch, End(job, "suspended"))
     end(db, epoch, other, "failed", error={"kind": "permanent"})
     db.call("unblock")
     assert db.value("reschedule", id=other) == "dead"
-    (again,) = [row for row in db.claim(epoch, 10) if row.id == job.id]
-    assert collect(db, again) == ("waiting", None)
+    rows = {row.id: row for row in db.claim(epoch, 10)}
+    assert collect(db, rows[job.id]) == ("waiting", None)
+    db.settle(epoch, End(rows[job.id], "suspended"))
+    db.expect(job.id, state="suspended")
+    db.settle(epoch, End(rows[other], result=1))
+    db.call("unblock")
+    again = next(row for row in db.claim(epoch, 10) if row.id == job.id)
+    assert collect(db, again) == ("done", [1])

@@ -162,8 +162,9 @@ BEGIN
     f.id, f.seq, run_at, f.created_at,
     _find_requeued_lane(f.queue, f.route_key, f.lane), f.run, f.policy, f.timeout,
     f.version, f.priority, f.max_attempts, _job_class(f.max_attempts, f.limit_keys),
-    EXISTS (SELECT FROM dependencies d WHERE d.parent = f.id AND d.tenant = f.tenant)
-      OR _await_again(f.id, f.tenant),
+    -- First, because it writes.
+    _await_again(f.id, f.tenant)
+      OR EXISTS (SELECT FROM dependencies d WHERE d.parent = f.id AND d.tenant = f.tenant),
     wait, f.queue, f.type, f.tenant, f.idempotency_key, f.route_key,
     CASE
       WHEN _may_have_quota(f.tenant) THEN _quota_keys(f.limit_keys, f.tenant)
