@@ -247,7 +247,8 @@ def test_holders_and_waiters_of_a_limit_are_listed_by_key(db: Db) -> None:
     held = db.claim_one(epoch)
     db.enqueue("sync")
     db.change("UPDATE {schema}.jobs SET wait = 'parked', wait_key = 'key:account:7' WHERE fence = 0")
-    db.change("INSERT INTO {schema}.limit_states (key, name) VALUES ('key:account:7', 'account')")
+    states = "VALUES ('key:account:7', 'account'), ('key:accounts', 'accounts')"
+    db.change("INSERT INTO {schema}.limit_states (key, name) " + states)
     db.change("INSERT INTO {schema}.holds VALUES ('key:account:7', %s), ('key:accounts', %s)", held.id, held.id)
     assert (limits(db)["account"].holders, limits(db)["account"].waiters) == (1, 1)
     ((key, holders, kept, since, waiters, waiting_since, _),) = db.call("limit_keys", name="account")

@@ -37,6 +37,7 @@ class Site:
         self.set("limit_keys = limit_keys || %s::text", key)
 
     def hold(self, key: str) -> None:
+        self.db.change("INSERT INTO {schema}.limit_states (key, name) VALUES (%s, %s) ON CONFLICT DO NOTHING", key, key)
         self.db.change("INSERT INTO {schema}.holds (key, job_id) VALUES (%s, gen_random_uuid())", key)
 
     def set_node(self, columns: LiteralString, *values: Any) -> None:
