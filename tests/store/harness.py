@@ -393,7 +393,8 @@ _SIGNATURES: LiteralString = """
 
 
 _PLANTED = (
-    "blocked_job_has_dependencies", "hold_has_job", "running_job_holds_its_keys", "suspended_job_has_steps",
+    "blocked_job_has_dependencies", "hold_has_job", "hold_has_state", "running_job_holds_its_keys",
+    "suspended_job_has_steps",
 )  # fmt: skip
 
 
@@ -436,6 +437,7 @@ _WIPE: LiteralString = """
     DELETE FROM {schema}.signals; DELETE FROM {schema}.step_waits;
     DELETE FROM {schema}.node_counts; DELETE FROM {schema}.rollups; DELETE FROM {schema}.samples;
     DELETE FROM {schema}.failure_groups; DELETE FROM {schema}.bulk_operations;
+    DELETE FROM {schema}.bulk_items;
     DELETE FROM {schema}.job_logs; DELETE FROM {schema}.watches;
     DELETE FROM {schema}.api_keys; DELETE FROM {schema}.saved_filters; DELETE FROM {schema}.chart_marks;
     DELETE FROM {schema}.alert_rules; DELETE FROM {schema}.alerts; DELETE FROM {schema}.alert_events;
