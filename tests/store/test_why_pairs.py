@@ -219,6 +219,25 @@ def test_a_held_job_of_a_tenant_that_is_being_erased_says_both(db: Db) -> None:
     assert [row.cause for row in db.call("why_job", id=site.job)] == ["running", "erased"]
 
 
+def test_a_job_behind_others_says_about_when_at_the_pace_of_its_queue(db: Db) -> None:
+    site = Site(db)
+    for _ in range(3):
+        put_behind_another(site)
+    minute = db.now.replace(second=0)
+    for age, runs in ((1, 4), (10, 2), (11, 1000), (0, 1000)):
+        db.change(
+            """INSERT INTO {schema}.rollups (
+                 grain, dimension, at, name, succeeded, skipped, failed, timed_out, lost, snoozed, dead, canceled,
+                 run_seconds, wait_seconds)
+               VALUES ('minute', 'queue', %s, 'default', %s, 0, 0, 0, 0, 0, 0, 0, 0, 0)""",
+            minute - timedelta(minutes=age), runs,
+        )  # fmt: skip
+    (behind,) = db.call("why_job", id=site.job)
+    assert behind.reason == "3 jobs come before it in queue default, about 00:05:00 at the pace of the last ten minutes"
+    assert behind.until == db.after(300)
+    assert behind.detail == {"before": 3, "is_exact": True, "seconds": 300.0}
+
+
 def test_a_job_that_is_due_for_long_and_that_nothing_keeps_is_unexplained(db: Db) -> None:
     site = Site(db)
     db.tick(16)

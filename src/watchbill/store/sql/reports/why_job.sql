@@ -77,7 +77,7 @@ BEGIN
       UNION ALL
       SELECT c FROM _explain_full_nodes(j, t) c
       UNION ALL
-      SELECT c FROM _explain_place(j) c);
+      SELECT c FROM _explain_place(j, t) c);
   END IF;
   RETURN QUERY SELECT * FROM unnest(causes);
   IF cardinality(causes) = 0 THEN RETURN QUERY SELECT * FROM _explain_readiness(j, t); END IF;

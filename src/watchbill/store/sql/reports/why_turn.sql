@@ -140,10 +140,11 @@ BEGIN
       LIMIT max) x);
 END $$;
 
--- Says how many jobs come before a job in its order: exact up to 10,000. In a fair queue each share
--- has an order of its own, and the shares take turns. Only for a caller that acts for all tenants:
--- to pass by the jobs of others would have no bound.
-CREATE OR REPLACE FUNCTION _explain_place(j jobs)
+-- Says how many jobs come before a job in its order, exact up to 10,000, and about when they have
+-- ended, if the queue goes on as in the last ten minutes. In a fair queue each share has an order of
+-- its own, and the shares take turns. Only for a caller that acts for all tenants: to pass by the
+-- jobs of others would have no bound.
+CREATE OR REPLACE FUNCTION _explain_place(j jobs, t timestamptz)
 RETURNS SETOF job_cause
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -154,10 +155,12 @@ DECLARE
     FROM queues q
     WHERE q.name = j.queue
       AND q.lanes = 'share');
+  seconds float8;
 BEGIN
   IF NOT _acts_for_all_tenants() THEN RETURN; END IF;
   before := _count_jobs_before(j, most + 1);
   IF before = 0 THEN RETURN; END IF;
+  IF NOT (is_fair AND j.lane > 0) THEN seconds := before / _find_pace(j.queue, t); END IF;
   RETURN QUERY
     SELECT
       13,
@@ -173,13 +176,38 @@ BEGIN
         j.queue)
         || CASE
           WHEN is_fair AND j.lane > 0 THEN ', of its own share; the shares take turns'
+          WHEN seconds > 0 THEN format(
+            ', %s%s at the pace of the last ten minutes',
+            CASE WHEN before > most THEN 'at least ' ELSE 'about ' END,
+            date_trunc('second', greatest(seconds, 1) * interval '1 second'))
           ELSE ''
         END,
-      NULL::timestamptz,
+      CASE WHEN before <= most THEN t + seconds * interval '1 second' END,
       NULL::timestamptz,
       false,
       ARRAY['watchbill worker'],
-      jsonb_build_object('before', least(before, most), 'is_exact', before <= most);
+      jsonb_strip_nulls(jsonb_build_object(
+        'before', least(before, most), 'is_exact', before <= most,
+        'seconds', round(seconds::numeric, 1)));
+END $$;
+
+-- Returns how many runs of a queue have ended per second in the last ten whole minutes, as nodes
+-- have reported; NULL if none has.
+CREATE OR REPLACE FUNCTION _find_pace(queue text, t timestamptz)
+RETURNS float8
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_variable
+DECLARE
+  minutes int := 10;
+BEGIN
+  RETURN (
+    SELECT nullif(sum(r.succeeded + r.skipped + r.failed + r.timed_out), 0) / (minutes * 60.0)
+    FROM generate_series(1, minutes) m
+    JOIN rollups r
+      ON r.grain = 'minute'
+        AND r.dimension = 'queue'
+        AND r.at = date_bin('1 minute', t, _figures_origin()) - m * interval '1 minute'
+        AND r.name = queue);
 END $$;
 
 -- Counts the ready jobs of the same queue and lane that start before a job, up to `max`.
