@@ -1,7 +1,7 @@
 # `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .PHONY: help up test test-all run-tests test-long soak storm hosts lint format hints docs dist constraints bench bench-cron \
-  bench-facades bench-schedules clean
+  bench-facades bench-schedules bench-operations clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -127,3 +127,6 @@ bench-steps: $(STAMP)  ## benchmark steps beside a plain INSERT and DBOS, in tur
 
 bench-schedules: $(STAMP)  ## benchmark schedules: tick rate, a tick among a million schedules, delay from slot to handler
 	$(BIN)/python -m benchmarks.schedules_bench
+
+bench-operations: $(STAMP)  ## benchmark figures, lists, why and verify on ROWS=10000000 jobs, kept for the next run; SLICES=10
+	$(BIN)/python -m benchmarks.operations_bench --rows $(or $(ROWS),10000000) --slices $(or $(SLICES),10)

@@ -281,6 +281,23 @@ def test_samples_count_by_what_jobs_wait_for(db: Db) -> None:
     assert [(row.name, row.ready) for row in db.call("sample_list", dimension="tenant")] == [("default", 1), ("x", 2)]
 
 
+def test_a_paused_type_counts_as_paused_and_jobs_that_are_alike_are_described_once(db: Db) -> None:
+    for number in range(60):
+        db.enqueue(type=f"t{number}")
+    db.call("pause", type="t7")
+    db.execute("SET track_functions = 'all'")
+    db.begin()
+    observe(db)
+    (described,) = db.execute(
+        "SELECT calls FROM pg_stat_xact_user_functions WHERE funcid = 'watchbill._describe_job_wait'::regproc"
+    )
+    db.commit()
+    db.execute("RESET track_functions")
+    everything, *_ = db.call("sample_list")
+    assert (everything.ready, everything.paused) == (59, 1)
+    assert described.calls < 10
+
+
 def test_samples_of_a_large_table_are_estimates_but_small_queues_are_counted(own_db: Db) -> None:
     db = own_db
     db.change(

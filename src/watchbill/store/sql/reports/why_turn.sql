@@ -141,9 +141,9 @@ BEGIN
 END $$;
 
 -- Says how many jobs come before a job in its order, exact up to 10,000, and about when they have
--- ended, if the queue goes on as in the last ten minutes. In a fair queue each share has an order of
--- its own, and the shares take turns. Only for a caller that acts for all tenants: to pass by the
--- jobs of others would have no bound.
+-- ended, if the queue goes on as in the last ten minutes. In a fair queue each share has an order
+-- of its own, and the shares take turns. Only for a caller that acts for all tenants: to pass by
+-- the jobs of others would have no bound.
 CREATE OR REPLACE FUNCTION _explain_place(j jobs, t timestamptz)
 RETURNS SETOF job_cause
 LANGUAGE plpgsql STABLE AS $$

@@ -1,13 +1,15 @@
 -- Samples how many unfinished jobs there are, by queue (the 500 with most), by tenant (200) and in
 -- all. Reads at most 2,000 pages of jobs: a smaller table is counted, of a larger one the figures
 -- are estimates. Even then up to 100 ready jobs of each of 200 queues are counted in the index,
--- because the pages of a sample may miss them. Returns the seconds until the next step.
+-- because the pages of a sample may miss them. What jobs wait for is found once for all jobs that
+-- are alike: a type counts only if it is paused. Returns the seconds until the next step.
 CREATE OR REPLACE FUNCTION _sample_backlog(t timestamptz)
 RETURNS float8
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   percent real := _compute_sample_percent(ARRAY['jobs'::regclass]);
+  paused_types text[] := ARRAY(SELECT DISTINCT p.type FROM pauses p WHERE p.type IS NOT NULL);
   last timestamptz := (SELECT m.last_at FROM chore_marks m WHERE m.chore = 'samples');
   grain text := CASE
       WHEN last >= date_bin('1 minute', t, _figures_origin()) THEN 'ten_seconds'
@@ -31,7 +33,8 @@ BEGIN
         AND r.total <= 100),
     kinds AS MATERIALIZED (
       SELECT
-        x.queue, x.type, x.tenant, x.is_running, x.wait, x.failed, x.lane, sum(x.weight) AS jobs,
+        x.queue, CASE WHEN x.type = ANY (paused_types) THEN x.type ELSE '' END AS type, x.tenant,
+        x.is_running, coalesce(x.wait, '') AS wait, x.failed, x.lane, sum(x.weight) AS jobs,
         min(x.run_at) AS oldest
       FROM (
         SELECT
@@ -46,17 +49,24 @@ BEGIN
         SELECT s.queue, s.type, s.tenant, false, NULL, s.failed, s.lane, s.run_at, 1
         FROM small s) x(queue, type, tenant, is_running, wait, failed, lane, run_at, weight)
       GROUP BY 1, 2, 3, 4, 5, 6, 7),
+    descriptions AS MATERIALIZED (
+      SELECT
+        k.queue, k.type, k.wait, k.failed, k.lane,
+        CASE k.wait
+          WHEN 'blocked' THEN 'blocked'
+          -- A suspended job counts as scheduled.
+          WHEN 'waiting' THEN 'scheduled'
+          ELSE _describe_job_wait(
+            0, nullif(k.wait, ''), k.failed, k.queue, k.type, k.lane, NULL)
+        END AS word
+      FROM kinds k
+      GROUP BY 1, 2, 3, 4, 5),
     words AS MATERIALIZED (
       SELECT
         k.queue, k.tenant, k.jobs, k.oldest,
-        CASE
-          WHEN k.is_running THEN 'running'
-          WHEN k.wait = 'blocked' THEN 'blocked'
-          -- A suspended job counts as scheduled.
-          WHEN k.wait = 'waiting' THEN 'scheduled'
-          ELSE _describe_job_wait(0, k.wait, k.failed, k.queue, k.type, k.lane, NULL)
-        END AS word
-      FROM kinds k),
+        CASE WHEN k.is_running THEN 'running' ELSE d.word END AS word
+      FROM kinds k
+      JOIN descriptions d USING (queue, type, wait, failed, lane)),
     sums AS (
       SELECT
         CASE GROUPING(w.queue, w.tenant) WHEN 1 THEN 'queue' WHEN 2 THEN 'tenant' ELSE 'all' END
