@@ -17,7 +17,7 @@ def test_the_application_of_the_page_says_who_may_do_what(
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", schema_database)
     scope: dict[str, Any] = {"__name__": "page"}
-    [text] = blocks("howto/dashboard.md")
+    text, _ = blocks("howto/dashboard.md")  # the second is run by tests/integrations/django_site/shop/test_dashboard.py
     exec(compile(text, "howto/dashboard.md", "exec"), scope)
 
     def visit(user: object) -> tuple[int, Any]:

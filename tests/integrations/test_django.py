@@ -83,6 +83,12 @@ def test_django_site_tests_pass(sites: Site) -> None:
     assert "OK" in done.stderr
 
 
+def test_staff_of_a_site_use_the_dashboard(site: Site) -> None:
+    done = site("manage.py", "test", "shop.test_dashboard", "--settings", "project.settings_with_staff")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped" not in done.stderr
+
+
 @pytest.mark.long
 def test_django_site_tests_pass_in_parallel(site: Site) -> None:
     """Each of Django's processes has a copy of the test database, and our schema in it."""

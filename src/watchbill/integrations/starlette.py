@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 
 from watchbill.app.application import App
 from watchbill.errors import WatchbillError
+
+if TYPE_CHECKING:  # the dashboard is an extra
+    from watchbill.dashboard.identity import Identity, Role
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 
@@ -42,6 +45,27 @@ def lifespan(app: App, *, node: bool = False, **settings: Any) -> Lifespan:
 async def _close_app(app: App) -> None:
     await app.aclose()
     await asyncio.to_thread(app.close)  # in a thread, because `close` waits for connections that endpoints use
+
+
+def session_auth(
+    *, name: str = "user", role: str = "role", usual: Role = "reader"
+) -> Callable[[Request], Identity | None]:
+    """Returns an `auth` for `Dashboard` in an application that has Starlette's SessionMiddleware around it: `name` and
+    `role` are the keys of the session under which the login of the application has stored who has logged in. A session
+    without a role has the `usual` one, and one without a name is a stranger."""
+
+    from watchbill.dashboard.identity import Identity
+
+    def find_visitor(request: Request) -> Identity | None:
+        if "session" not in request.scope:
+            raise NotInApplication(
+                "There is no session, so nobody can be recognized.",
+                hint="Add SessionMiddleware to the application in which the dashboard is mounted.",
+            )
+        found = request.session.get(name)
+        return None if not found else Identity(str(found), request.session.get(role) or usual)
+
+    return find_visitor
 
 
 def watchbill_app(connection: HTTPConnection) -> App:

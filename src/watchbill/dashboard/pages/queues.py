@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
@@ -22,6 +22,7 @@ from watchbill.dashboard.layout import read_frame
 from watchbill.dashboard.problems import Problem
 from watchbill.dashboard.rendering import make_timepiece, show
 from watchbill.dashboard.visit import get_visit
+from watchbill.filters.condition import Condition, write_conditions
 from watchbill.model.figures import QueueFigures
 from watchbill.model.job import NodeRecord
 
@@ -72,8 +73,8 @@ async def show_queue(request: Request) -> Response:
     async with visit.board.database.acting(identity, read_only=True) as transaction:
         frame = await read_frame(transaction)
         zone = make_timepiece(request, frame.now).zone
-        found = await read_queues(transaction, name) if name else []
-        if not found:
+        queue = await _find_queue(transaction, name) if name else None
+        if queue is None:
             raise Problem(404, f"There is no queue {name[:100]!r}.",
                           hint="A queue is known while it has jobs, a node, a rule or a pause.")  # fmt: skip
         causes = await transaction.run(job_operations.count_causes(queue=name))
@@ -83,8 +84,8 @@ async def show_queue(request: Request) -> Response:
         rules = await transaction.run(limit_operations.queue_rules())
         audit = await transaction.run(job_operations.audit(subject=f"queue {name}", limit=MOST_AUDITED))
     values = {
-        "queue": found[0],
-        "trend": charts.sparkline(f"Jobs that were due in the last hour in {name}", found[0].trend),
+        "queue": queue,
+        "trend": charts.sparkline(f"Jobs that were due in the last hour in {name}", queue.trend),
         "causes": show_causes(causes, visit.board.redaction),
         "figures": figures,
         "window": window,
@@ -96,6 +97,18 @@ async def show_queue(request: Request) -> Response:
         "audit": audit,
     }
     return show(request, "queue.html", frame, values)
+
+
+async def _find_queue(transaction: Transaction, name: str) -> QueueFigures | None:
+    """The figures of a queue. Those of a queue that has jobs, but that the caller finds in no figures, are empty: a
+    tenant has no samples of queues."""
+    found = await read_queues(transaction, name)
+    if found:
+        return found[0]
+    wanted = write_conditions([Condition("queue", "=", (name,))])
+    page = await transaction.run(job_operations.read_page(wanted, limit=1))
+    empty: dict[str, Any] = dict.fromkeys(field.name for field in fields(QueueFigures))
+    return QueueFigures(**empty | {"queue": name, "trend": (), "nodes": 0, "draining_nodes": 0}) if page.jobs else None
 
 
 def serves(node: NodeRecord, queue: str) -> bool:

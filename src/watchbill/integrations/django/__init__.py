@@ -5,6 +5,7 @@ application.py  the project's App: jobs are enqueued through Django's own connec
 configuration.py  the setting WATCHBILL, and the address in DATABASES
 discovery.py    imports the tasks.py of each installed app
 backend.py      for django.tasks (Django 6): TASKS = {"default": {"BACKEND": "...backend.WatchbillBackend"}}
+dashboard.py    the dashboard beside the site, for its staff
 runner.py       runs a Django task as a handler, and reads a job as Django's TaskResult
 hooks.py        what Django calls: `manage.py migrate` also makes our schema; `manage.py check`
 management/     `manage.py watchbill ...`
