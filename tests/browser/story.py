@@ -177,9 +177,24 @@ def _wait(story: Story, nodes: list[int]) -> None:
     story.at(1)
     story.add("running", "orders.charge", {"order": 78, "amount": 12900, "user": {"id": 42}}, queue="orders")
     story.db.claim(nodes[0], 1, queues=["orders"])
+    _ask_for_approval(story, nodes)
     story.at(0.5)
     story.add("ready", "search.index", {"kind": "order", "id": 79})
     story.add("large", "search.index", {"text": "x" * 70_000}, queue="imports")
+
+
+def _ask_for_approval(story: Story, nodes: list[int]) -> None:
+    """A refund in steps, which waits for a person."""
+    story.at(2.5)
+    job = story.add("refund", "orders.refund", {"order": 77, "amount": 12900}, queue="orders")
+    claimed = story.db.claim_one(nodes[0], queues=["orders"])
+    for seq, (name, result) in enumerate((("load_order", {"total": 129}), ("score_risk", 0.71)), 1):
+        story.db.tick(4)
+        story.db.call("save_step", id=job, fence=claimed.fence, name=name, result=result, seq=seq, age=3.0)
+    ask = {"refund": 129, "risk": 0.71}
+    story.db.call("receive", id=job, fence=claimed.fence, step="approval", seq=3, names=["approval"], ask=ask,
+                  timeout=timedelta(days=2))  # fmt: skip
+    story.db.settle(nodes[0], End(claimed, "suspended", age=9.0))
 
 
 def _make_slots(story: Story) -> None:

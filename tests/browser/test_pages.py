@@ -28,6 +28,7 @@ PAGES = (
     "/calendar?view=month",
 )
 OTHERS = (
+    "/job/{refund}",
     "/queues",
     "/queue?name=mail",
     "/types",

@@ -265,3 +265,30 @@ def test_filters_are_saved_for_those_who_see_the_same(open_board: OpenBoard, sho
     send(client, "/jobs/forget", id=number[1])
     assert "No filter is saved yet." in client.get("/jobs").text
     assert send(client, "/jobs/forget", id="7x").status_code == 422
+
+
+def test_a_person_answers_what_a_step_asks_and_runs_it_again(open_board: OpenBoard, shop: Story) -> None:
+    client = open_shop(open_board, shop, "producer")
+    job = str(shop.jobs["refund"])
+    page = client.get(f"/job/{job}").text
+    assert "It waits for a signal: approval" in page
+    assert "&#34;risk&#34;" in page or '"risk"' in page
+    assert 'aria-label="Steps: 3 steps"' in page
+    fields = {"id": job, "step": "approval", "name": "approval"}
+    for wrong in ({"verdict": "json", "payload": "["}, {"verdict": "json", "payload": '"\\u0000"'}, {"name": ""}):
+        assert send(client, "/job/signal", **(fields | {"verdict": "yes"} | wrong)).status_code == 422, wrong
+    assert send(open_shop(open_board, shop, "reader"), "/job/signal", **fields, verdict="yes").status_code == 403
+    assert send(client, "/job/signal", **fields, verdict="yes", note="ok").headers["location"] == f"/job/{job}"
+    assert "The job has your answer, and goes on." in client.get("/").text
+    send(client, "/job/signal", **fields, verdict="no")
+    assert "the first answer counts" in client.get("/").text
+    (signal,) = shop.db.rows("signals")
+    assert (signal.name, signal.payload, signal.sent_by) == ("approval", {"verdict": "yes", "note": "ok"}, "ann")
+    assert (
+        send(open_shop(open_board, shop, "producer"), "/job/retry_from", id=job, step="score_risk").status_code == 403
+    )
+    client = open_shop(open_board, shop)  # and again from a step, after its end
+    shop.db.call("cancel", id=shop.jobs["refund"])
+    assert "Retry from here" in client.get(f"/job/{job}").text
+    assert send(client, "/job/retry_from", id=job, step="score_risk").status_code == 303
+    assert [row.name for row in shop.db.rows("steps")] == ["load_order"]

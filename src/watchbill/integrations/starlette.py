@@ -59,7 +59,7 @@ def session_auth(
     def find_visitor(request: Request) -> Identity | None:
         if "session" not in request.scope:
             raise NotInApplication(
-                "There is no session, so nobody can be recognized.",
+                "There is no session, so the dashboard cannot know who asks.",
                 hint="Add SessionMiddleware to the application in which the dashboard is mounted.",
             )
         found = request.session.get(name)

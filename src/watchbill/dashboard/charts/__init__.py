@@ -22,6 +22,7 @@ from watchbill.dashboard.charts.series import (
     stacked_area,
 )
 from watchbill.dashboard.charts.slots import Square, explain_squares, slot_squares
+from watchbill.dashboard.charts.steps import StepLane, step_lanes
 from watchbill.dashboard.charts.tokens import TokenRange, explain_owners, owner_cell, token_map
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Panel",
     "Run",
     "Square",
+    "StepLane",
     "Time",
     "TokenRange",
     "Window",
@@ -55,6 +57,7 @@ __all__ = [
     "spark_bars",
     "sparkline",
     "stacked_area",
+    "step_lanes",
     "swatch",
     "swatch_of_state",
     "token_map",

@@ -22,6 +22,7 @@ from watchbill.dashboard.problems import Problem
 from watchbill.dashboard.rendering import make_timepiece, show
 from watchbill.dashboard.tracebacks import Line, fold_traceback
 from watchbill.dashboard.visit import get_visit, link
+from watchbill.dashboard.words import write_duration
 from watchbill.errors import name_commands
 from watchbill.model.dependency_graph import DependencyGraph
 from watchbill.model.ids import read_id
@@ -92,7 +93,7 @@ async def show_job(request: Request) -> Response:
         "others": [
             (_is_later(reasons[0], each), timepiece.rewrite(_hide_reason(each, job, redaction))) for each in reasons[1:]
         ],
-        "way_out": find_way_out(request, job, reasons[0]),
+        "way_out": None if any(map(is_question, steps)) else find_way_out(request, job, reasons[0]),
         "command": name_commands(f"watchbill jobs why {job.id}"),
         "attempts": attempts,
         "alike": alike[0][1] if alike else None,
@@ -107,6 +108,8 @@ async def show_job(request: Request) -> Response:
         "graph": _draw_graph(request, graph, job) if graph else None,
         "graph_size": len(graph.jobs) if graph else 0,
         "steps": [_hide_step(each, job, redaction) for each in steps],
+        "step_chart": _draw_steps(steps, now, timepiece.zone),
+        "questions": [_show_question(each, job, redaction) for each in steps if is_question(each)],
         "audit": audit,
         "is_over": job.state in FINISHED,
         "trace_address": _find_trace(visit.board.look.trace_url, job),
@@ -257,6 +260,38 @@ def _show_part(job: JobRecord, part: str, redaction: Redaction) -> tuple[Any, in
 def _hide_step(step: StepRecord, job: JobRecord, redaction: Redaction) -> tuple[StepRecord, Any, str | None]:
     result = None if step.result is None else show_json(redaction.hide("result", step.result, type=job.type))
     return step, result, _show_error(redaction.hide_error(step.error, type=job.type))[0]
+
+
+def is_question(step: StepRecord) -> bool:
+    """Whether it waits for a signal, which a person may send."""
+    return step.state == "waiting" and bool(step.signals)
+
+
+def _show_question(step: StepRecord, job: JobRecord, redaction: Redaction) -> tuple[StepRecord, Any]:
+    """The step, and what the people who answer have to know."""
+    return step, None if step.ask is None else show_json(redaction.hide("payload", step.ask, type=job.type))
+
+
+_STEP_LOOKS = {
+    "done": ("succeeded", "succeeded"), "failed": ("dead", "dead"), "raised": ("failed", "dead"),
+    "timed_out": ("failed", "clock"), "waiting": ("paused", "paused"), "retrying": ("failed", "failed"),
+    "begun": ("running", "running"),
+}  # fmt: skip
+
+
+def _draw_steps(steps: Sequence[StepRecord], now: datetime, zone: Any) -> Any:
+    """When each step ran or waited; None if no step has begun."""
+    lanes = []
+    for step in steps:
+        if step.started_at is None:
+            continue
+        state, icon = _STEP_LOOKS.get(step.state, ("queued", "queued"))
+        length = write_duration(((step.ended_at or now) - step.started_at).total_seconds())
+        tries = f", {step.tries} tries" if step.tries > 1 else ""
+        waits = step.kind in ("sleep", "signal", "jobs")
+        note = f"{length}{tries}" if step.ended_at else f"{step.state} for {length}{tries}"
+        lanes.append(charts.StepLane(step.name, state, icon, step.started_at, step.ended_at, waits, note, step.wake_at))
+    return charts.step_lanes("Steps", lanes, now, zone) if lanes else None
 
 
 def _draw_graph(request: Request, graph: DependencyGraph, job: JobRecord) -> Any:

@@ -127,6 +127,43 @@ async def _wake(transaction: Transaction, job: JobRecord, asked: Asked) -> str:
     return "The job goes on." if await transaction.run(job_operations.wake(job.id)) else "The job was not suspended."
 
 
+_ANSWERS = {
+    "woken": "The job has your answer, and goes on.",
+    "stored": "The job has your answer, and reads it when it comes to that step.",
+    "duplicate": "That was answered already; the first answer counts.",
+    "finished": "The job has ended, so the answer was not stored.",
+}
+
+
+async def _signal(transaction: Transaction, job: JobRecord, asked: Asked) -> str:
+    """Sends the answer of a form. Its key lets the first answer to a step count."""
+    fields = asked.fields
+    name, step = read_field(fields, "name"), read_field(fields, "step")
+    answer = await transaction.run(job_operations.signal(job.id, name, _read_answer(fields), key=f"page/{step}"[:200]))
+    return _ANSWERS[answer]
+
+
+def _read_answer(fields: Fields) -> Any:
+    """`{"verdict": "yes", "note": ...}`, or what was written as JSON."""
+    if fields.get("verdict") in ("yes", "no"):
+        note = fields.get("note", "").strip()[:1000]
+        return {"verdict": fields["verdict"]} | ({"note": note} if note else {})
+    text = fields.get("payload", "").strip() or "null"
+    try:
+        answer = json.loads(text, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise Problem(422, f"The answer is not JSON: {error}.", hint='Write {"verdict": "yes"}.') from None
+    for path, why in find_unstorable(answer, ""):
+        raise Problem(422, f"The answer cannot be stored: {path} is invalid: {why}.")
+    return answer
+
+
+async def _retry_from(transaction: Transaction, job: JobRecord, asked: Asked) -> str:
+    step = read_field(asked.fields, "step")
+    await transaction.run(job_operations.retry(job.id, from_step=step))
+    return f"The job runs again from step {step} on."
+
+
 # -- Copy and change
 
 
@@ -235,4 +272,6 @@ ROUTES: list[BaseRoute] = [
     Route("/job/cancel", _change_job("producer", _cancel), methods=["POST"]),
     Route("/job/release", _change_job("operator", _release), methods=["POST"]),
     Route("/job/wake", _change_job("operator", _wake), methods=["POST"]),
+    Route("/job/signal", _change_job("producer", _signal), methods=["POST"]),
+    Route("/job/retry_from", _change_job("operator", _retry_from), methods=["POST"]),
 ]
