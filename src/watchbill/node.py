@@ -16,6 +16,7 @@ from watchbill.cluster.lease import Lease
 from watchbill.cluster.membership import Memberships
 from watchbill.cluster.options import GroupOptions, Membership
 from watchbill.cluster.ownership import Ownership
+from watchbill.maintenance.archive import Archiver
 from watchbill.maintenance.chores import PeriodicChores, repeat
 from watchbill.maintenance.promoter import Promoter
 from watchbill.maintenance.reclaimer import Reclaimer
@@ -179,7 +180,7 @@ class Node:
             measured("reclaim", reclaimer.run, connection, reclaimer.wakeup),
             measured("periodic statements", periodic.run, upkeep, periodic.wakeup),
             measured("send alerts", sender.run, upkeep, wakeups.deliveries),
-            measured("retention", Retention(upkeep, self._keep).run, upkeep),
+            measured("retention", Retention(upkeep, self._keep, archiver=self._make_archiver(upkeep)).run, upkeep),
         ]
         if self.config.verify_at is not None:
             verification = DailyVerification(upkeep, self.config.url, self.config.schema, self.config.verify_at)
@@ -191,6 +192,10 @@ class Node:
             is_listening = lambda: notifications.is_listening  # noqa: E731
             loops.append(chores.scheduler.tick_repeatedly(self.config.name, registered, is_listening))
         return [asyncio.create_task(loop) for loop in loops]
+
+    def _make_archiver(self, upkeep: NodeConnection) -> Archiver | None:
+        place = self.config.archive_to
+        return None if place is None else Archiver(upkeep, place, self.config.redaction)
 
     def add_handlers(self, handlers: Handlers, queues: Iterable[str] = ()) -> None:
         """Adds the handlers of tasks that were declared after the node was made, and the queues of these tasks. May be

@@ -340,6 +340,9 @@ class Settings:
         ge=86_400,
         le=_CENTURY,
     )
+    archive_to: PayloadPlace | None = _make_setting(
+        None, "Where days of history are written before they are dropped.", "an absolute path, or a URL for fsspec"
+    )
     max_payload: Count = _make_setting(100_000, "The largest payload, in bytes of JSON.", _BYTES, ge=1, le=100_000_000)
     max_result: Count = _make_setting(1_000_000, "The largest result, in bytes of JSON.", _BYTES, ge=1, le=100_000_000)
     payload_store: PayloadPlace | None = _make_setting(

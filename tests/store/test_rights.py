@@ -134,9 +134,10 @@ def test_no_function_with_the_rights_of_the_owner_takes_a_relation_or_runs_given
     functions: list[tuple[Any, ...]],
 ) -> None:
     """Each of the functions that build statements was read. Those of the owner use names that they compute or check
-    (_check_history_table); the others run with the rights of their caller."""
+    (_check_history_table, _list_detached_days); the others run with the rights of their caller."""
     builds_statements = {name for name, *_, body in functions if re.search(r"\bEXECUTE\b(?!')", body)}
     of_the_owner = {
+        "_end_archive",
         "_erase_history",
         "_free_keys_of_day",
         "_keep_results_of_day",
@@ -144,6 +145,7 @@ def test_no_function_with_the_rights_of_the_owner_takes_a_relation_or_runs_given
         "_make_slot_partitions",
         "_protect_table",
         "_prune_default_partition",
+        "_read_detached_day",
         "_write_quota_filter",
         "job_page",
         "make_partitions",

@@ -68,6 +68,7 @@ _COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "doctor": ("doctor:doctor", "Find problems and show how to fix them."),
         "verify": ("verify:verify", "Check that the tables do not contradict each other, while nodes work."),
         "keys": ("keys:app", "Make and revoke API keys and logins for the dashboard."),
+        "archive": ("archive:app", "List, check and read back days of history that retention has written to files."),
         "retention": ("retention:app", "Remove finished jobs, attempts, audit rows, nodes and keys that are too old."),
         "version": ("doctor:version", "Show the versions of Watchbill, Python and psycopg."),
     },

@@ -60,13 +60,19 @@ def _describe_settings(settings: Settings) -> str:
 
 
 async def _remove_old_rows(url: str, settings: Settings, keep: Keep, removed: list[str]) -> bool:
+    from watchbill.maintenance.archive import Archiver
     from watchbill.maintenance.retention import RETRY_LOCKED_SECONDS, Retention
+    from watchbill.redaction import Redaction
     from watchbill.store.node_connection import NodeConnection
     from watchbill.store.queries import queries
 
     connection = NodeConnection(url, queries(settings.schema), purpose="retention", timeout=600.0)
     try:
-        pause = await Retention(connection, keep, lambda message, *params: removed.append(message % params)).run()
+        report = lambda message, *params: removed.append(message % params)  # noqa: E731
+        redaction = Redaction(settings.redact, settings.redact_text)
+        place = settings.archive_to
+        archiver = None if place is None else Archiver(connection, place, redaction, report)
+        pause = await Retention(connection, keep, report, archiver).run()
     finally:
         await connection.close()
     return pause != RETRY_LOCKED_SECONDS
@@ -78,7 +84,10 @@ def _read_preview(url: str, settings: Settings, keep: Keep) -> list[tuple[Any, .
 
     with Connection.connect(url, application_name="watchbill retention") as connection:
         query = queries(settings.schema)["preview_retention"].encode()
-        return connection.execute(query, (keep.succeeded, keep.otherwise, keep.audit, keep.nodes)).fetchall()
+        rows = connection.execute(query, (keep.succeeded, keep.otherwise, keep.audit, keep.nodes)).fetchall()
+    if settings.archive_to is None:
+        return rows
+    return [(what, "archive" if action == "drop" else action, *more) for what, action, *more in rows]
 
 
 def _print_preview(rows: list[tuple[Any, ...]], *, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from watchbill.maintenance.archive import Archiver
 from watchbill.store.node_connection import NodeConnection
 
 if TYPE_CHECKING:
@@ -49,9 +50,16 @@ class Keep:
 
 
 class Retention:
-    def __init__(self, connection: NodeConnection, keep: Keep, report: Callable[..., None] = logger.info) -> None:
-        """Says with `report` what was removed; `report` takes a message and its parameters, as a logger does."""
-        self._connection, self._keep, self._report = connection, keep, report
+    def __init__(
+        self,
+        connection: NodeConnection,
+        keep: Keep,
+        report: Callable[..., None] = logger.info,
+        archiver: Archiver | None = None,
+    ) -> None:
+        """Says with `report` what was removed; `report` takes a message and its parameters, as a logger does. With an
+        `archiver`, days are archived before they are dropped."""
+        self._connection, self._keep, self._report, self._archiver = connection, keep, report, archiver
 
     async def run(self) -> float:
         """Removes rows and partitions that are too old. Returns the seconds until the next run."""
@@ -62,7 +70,9 @@ class Retention:
             "attempts": keep.attempts,
             "job_logs": keep.attempts,
         }
-        is_complete = all([await self._prune_history(parent, seconds) for parent, seconds in parents.items()])
+        is_complete = True
+        if await self._may_remove_days():
+            is_complete = all([await self._prune_history(parent, seconds) for parent, seconds in parents.items()])
         await self._prune_rows("prune_audit", "audit rows", keep.audit)
         await self._prune_rows("prune_items", "items and rebalances of token groups", keep.audit)
         await self._prune_rows("prune_operations", "bulk operations")
@@ -72,13 +82,26 @@ class Retention:
         ((months,),) = await self._connection.execute("prune_slots", (keep.slots,))
         if months:
             self._report("Retention has removed %d months of schedule history", months)
+        if self._archiver is not None:  # last, because it may take long
+            is_complete = await self._archiver.run() and is_complete
         return INTERVAL_SECONDS if is_complete else RETRY_LOCKED_SECONDS
 
+    async def _may_remove_days(self) -> bool:
+        """A node without a place for archives drops no day while other nodes archive: it would be lost."""
+        if self._archiver is not None:
+            return True
+        ((is_archiving,),) = await self._connection.execute("is_archiving")
+        if is_archiving:
+            self._report("Retention drops no day here: other nodes archive days, and this one has no archive_to")
+        return not is_archiving
+
     async def _prune_history(self, parent: str, seconds: float) -> bool:
-        """Drops the daily partitions of `parent` that are too old. Returns whether all of them could be dropped."""
+        """Drops the daily partitions of `parent` that are too old, or detaches them for the archiver. Returns whether
+        all of them could be dropped."""
+        must_detach = self._archiver is not None
         while True:
-            ((done, more, locked),) = await self._connection.execute("prune_history", (parent, seconds))
-            if done:
+            ((done, more, locked),) = await self._connection.execute("prune_history", (parent, seconds, must_detach))
+            if done and not (must_detach and " " not in done):  # of a whole day, the archiver says so
                 self._report("Retention has removed %s", done)
             if locked:
                 message = "Retention stopped at %s, because a transaction reads it or removes history; retrying in %g s"

@@ -64,6 +64,7 @@ class NodeConfig:
     health_host: str = "127.0.0.1"
     health_port: int | None = None  # 0 means any free port
     verify_at: time | None = None  # of the day, in the zone of this machine; None: never
+    archive_to: str | None = None  # where days of history are written before they are dropped
     alerts: AlertConfig = AlertConfig()  # noqa: RUF009  (an AlertConfig is frozen)
     watches_loop: bool = True  # end the process when a handler blocks the event loop for too long
 
@@ -119,6 +120,7 @@ def make_config(
         health_host=settings.health_host,
         health_port=settings.health_port,
         verify_at=None if settings.verify_at == "never" else time.fromisoformat(settings.verify_at),
+        archive_to=settings.archive_to,
         alerts=AlertConfig.of_settings(settings),
         job_logs=settings.job_logs,
         redaction=Redaction(settings.redact, settings.redact_text),

@@ -28,5 +28,9 @@ FROM {schema}.failure_list(%s::timestamptz, max => %s::int)
 SELECT metric, labels, value
 FROM {schema}.metric_list()
 
+-- name: archives
+SELECT partition, place, row_count, bytes, sha256, at
+FROM {schema}.archive_list(%s::text)
+
 -- name: rebuild_figures
 SELECT {schema}.rebuild_figures(%s::timestamptz)

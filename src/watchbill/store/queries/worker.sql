@@ -231,7 +231,20 @@ SELECT {schema}.unpark_paused()
 SELECT {schema}.make_partitions(parents => ARRAY[%s])
 
 -- name: prune_history
-SELECT done, more, locked FROM {schema}.prune_history(%s, make_interval(secs => %s))
+SELECT done, more, locked
+FROM {schema}.prune_history(%s, make_interval(secs => %s), detach => %s)
+
+-- name: list_detached_days
+SELECT name, parent, pages FROM {schema}._list_detached_days()
+
+-- name: read_detached_day
+SELECT {schema}._read_detached_day(%s, %s::bigint, %s::int)
+
+-- name: end_archive
+SELECT {schema}._end_archive(%s, %s, %s::bigint, %s::bigint, %s)
+
+-- name: is_archiving
+SELECT {schema}._is_archiving()
 
 -- name: run_operations
 SELECT {schema}.run_operations()

@@ -99,6 +99,17 @@ BEGIN
     WHERE e.days > 0;
   RETURN QUERY
     SELECT
+      'retention', d.parent || ' (archive)', NULL::text, NULL::float8, NULL::float8,
+      format(
+        '%s days of %s wait to be archived, the first is %s', count(*), d.parent, min(d.name)),
+      '{}'::jsonb
+    FROM _list_detached_days() d
+    JOIN chore_marks m ON m.chore = 'prune ' || d.parent
+    WHERE to_date(right(d.name, 8), 'YYYYMMDD')
+      < t - m.pace * interval '1 second' - interval '2 days'
+    GROUP BY d.parent;
+  RETURN QUERY
+    SELECT
       'default_rows', d.parent, NULL::text, NULL::float8, NULL::float8,
       format('%s_default has rows, because their days had no partition', d.parent), '{}'::jsonb
     FROM (

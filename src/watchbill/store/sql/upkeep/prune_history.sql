@@ -3,6 +3,7 @@
 -- to `max` such rows of the default partition. Before it drops a day, deletes the idempotency keys
 -- of the day's jobs, up to `max` per call. Frees the ordered keys that dead jobs keep. `done` says
 -- what was done; NULL if nothing is too old. `more` is true if there is more to do: call again.
+-- With `detach`, the table of a day is not dropped, but left outside the history, to be archived.
 --
 -- Locks the parent IN ACCESS EXCLUSIVE MODE, and gives up after 50 ms, because settle() waits for
 -- that lock. `locked` names the parent if a reader holds it, or if another session removes history
@@ -12,6 +13,7 @@ CREATE OR REPLACE FUNCTION prune_history(
   keep interval,
   max int DEFAULT 5000,
   now timestamptz DEFAULT NULL,
+  detach boolean DEFAULT false,
   OUT done text,
   OUT more boolean,
   OUT locked text
@@ -65,7 +67,9 @@ BEGIN
     EXECUTE format('LOCK TABLE ONLY %I IN ACCESS EXCLUSIVE MODE', parent);
     IF parent = 'finished_otherwise' THEN PERFORM _free_keys_of_day(day); END IF;
     IF parent = 'finished_succeeded' THEN PERFORM _keep_results_of_day(day); END IF;
-    EXECUTE format('DROP TABLE %I', day);
+    EXECUTE format(
+      CASE WHEN detach THEN 'ALTER TABLE %2$I DETACH PARTITION %1$I' ELSE 'DROP TABLE %1$I' END,
+      day, parent);
     done := day;
     more := true;
   EXCEPTION WHEN lock_not_available THEN
