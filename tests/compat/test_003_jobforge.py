@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -817,3 +818,57 @@ def test_the_aliases_are_the_methods(client: JobForgeClient) -> None:
     assert client.listJobs({"tenant_id": TENANT}) == client.listJobs(TENANT) == []
     assert jobforge.QUEUE == "jobforge"
     assert find_seeds() is None or RUNBOOK.statements
+
+
+# -- Alerts
+
+
+@covers("Alerts / Recommended Alerts")
+def test_the_seven_alerts_are_there_from_the_start_with_its_values(psql: Psql) -> None:
+    """tests/store/test_alert_rules.py makes each of them happen."""
+    rows = psql(
+        "SELECT rule, above, unit, extract(epoch FROM lasting)::int AS lasting FROM watchbill.alert_rule_list()"
+    )
+    found = {row.rule: (row.above, row.unit, row.lasting) for row in rows}
+    assert found["failure_rate"][:2] == (10, "percent")
+    assert found["backlog"] == (1000, "jobs", 300)
+    assert found["node_down"][2] == 300
+    assert found["dead_spike"][:2] == (100, "jobs")
+    assert found["slow_job"][:2] == (3600, "seconds")
+    assert found["heartbeat_budget"][1] == "beats per minute"
+    psql("SELECT watchbill.set_tenant(%s, '{\"heartbeats\": 5}')", TENANT)
+    psql("SELECT watchbill.set_alert_rule('heartbeat_budget', '(all)', above => 6000)")
+
+
+_EXAMPLE_TEST = """
+rule_files: [series.yml, example.yml]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - {series: 'watchbill_attempts_total{instance="a",queue="q",type="t",outcome="succeeded"}', values: "0+8x90"}
+      - {series: 'watchbill_attempts_total{instance="a",queue="q",type="t",outcome="failed"}', values: "0+2x90"}
+    alert_rule_test:
+      - eval_time: 80m
+        alertname: HighJobFailureRate
+        exp_alerts: [{exp_annotations: {summary: "High job failure rate (0.2%)"}}]
+    promql_expr_test:
+      - expr: jobforge_jobs_total
+        eval_time: 10m
+        exp_samples: [{labels: 'jobforge_jobs_total{instance="a"}', value: 100}]
+"""
+
+
+@covers("Alerts / Example Alert (Prometheus)")
+def test_its_own_rule_for_prometheus_fires_on_our_series(tmp_path: Path) -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is in Debian's package prometheus")
+    (rule,) = [each for each in RUNBOOK.statements if each.heading == "Alerts / Example Alert (Prometheus)"]
+    root = Path(__file__).parents[2]
+    (tmp_path / "example.yml").write_text(rule.text)
+    (tmp_path / "series.yml").write_text((root / "deploy" / "prometheus" / "jobforge.rules.yml").read_text())
+    (tmp_path / "test.yml").write_text(_EXAMPLE_TEST)
+    done = subprocess.run(
+        ["promtool", "test", "rules", "test.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
