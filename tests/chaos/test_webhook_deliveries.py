@@ -42,10 +42,12 @@ class Receiver(ThreadingHTTPServer):
             if self.requests >= self.wanted:
                 self.enough.set()
 
-    def wait_for(self, more: int) -> None:
+    def wait_for(self, requests: int) -> None:
+        """Waits until so many have come in all."""
         with self.lock:
-            self.wanted = self.requests + more
-            self.enough.clear()
+            self.wanted = requests
+            if self.requests < requests:
+                self.enough.clear()
         assert self.enough.wait(PATIENCE)
 
 
@@ -121,8 +123,8 @@ def test_a_thousand_webhooks_arrive_though_their_workers_are_killed(schema_datab
                 until(lambda: connection.execute(known).fetchone() == (ENDPOINTS,), PATIENCE)
                 start()
                 committed = enqueue_orders(schema_database)
-                for _ in range(len(committed) // BETWEEN_KILLS):
-                    receiver.wait_for(BETWEEN_KILLS)
+                for requests in range(BETWEEN_KILLS, len(committed), BETWEEN_KILLS):
+                    receiver.wait_for(requests)
                     workers[0].send_signal(signal.SIGKILL)
                     workers.pop(0).wait(PATIENCE)
                     start()

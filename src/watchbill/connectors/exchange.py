@@ -280,19 +280,17 @@ def _read_headers(raw: list[tuple[bytes, bytes]]) -> Headers:
 
 
 async def _read_body(response: httpcore2.Response, headers: Headers, request: Request) -> tuple[bytes, bool]:
-    most, parts, size = request.most_bytes, list[bytes](), 0
+    most, body = request.most_bytes, bytearray()
     decoder = _make_decoder(dict(headers).get("content-encoding", "identity"))
     async for chunk in response.aiter_stream():
         await asyncio.sleep(0)  # an answer in a million small chunks must not hold the event loop
-        part = decoder.decode(chunk, most - size + 1)
-        parts.append(part)
-        size += len(part)
-        if size > most:
+        body += decoder.decode(chunk, most - len(body) + 1)
+        if len(body) > most:
             if request.truncate:
-                return b"".join(parts)[:most], True
+                return bytes(body[:most]), True
             raise TooLarge(f"the answer has more than {most:,} bytes (max_response)")
     decoder.finish()
-    return b"".join(parts), False
+    return bytes(body), False
 
 
 async def _try_to_read_body(response: httpcore2.Response, headers: Headers, request: Request) -> tuple[bytes, bool]:
