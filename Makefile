@@ -79,7 +79,7 @@ hints: $(STAMP)  ## list long files and functions that may deserve a second look
 
 docs: $(STAMP)  ## build the documentation site into site/; any broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "The site is in site/: open site/index.html, or serve it with $(BIN)/python -m http.server --directory site"
+	@echo "The site is in site/: open site/index.html. The search needs a server: $(BIN)/python -m http.server --directory site"
 
 dist: $(STAMP)  ## build wheel and sdist into dist/, check them, and try the wheel on each supported Python
 	$(BIN)/python tools/build_distribution.py dist

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer
 
 import watchbill
 from tests.architecture.python_reference import undocumented
 from tests.architecture.reference_tables import REFERENCE, TABLES, commands, with_table
+from watchbill.cli import _app
 from watchbill.settings import FOR_ENDPOINTS, describe_settings
 from watchbill.telemetry.events import EVENTS
 
@@ -19,6 +22,8 @@ DOCUMENTS = sorted(
 )
 _PATH = re.compile(r"(?<![\w/.])(?:src|tests|docs|examples|benchmarks|tools)/[\w./*-]*\w")
 _COMMAND = re.compile(r"(?<![\w.-])(?<!from )watchbill(?: [a-z][a-z-]*){1,2}")
+_WRITTEN = re.compile(r"(?<![\w.-])(?<!from )watchbill((?: [^\n`|;&>)#]+)+)")  # a command with its options
+_OPTION = re.compile(r"(?<= )--[a-z][\w-]*")
 _TARGET = re.compile(r"(?<![\w.-])make ([a-z][a-z-]*)")
 _LINK = re.compile(r"\]\(([^)#:]*)(?:#([\w-]+))?\)")
 _CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
@@ -73,6 +78,37 @@ def test_every_command_that_a_document_names_exists(document: Path) -> None:
     known = {words for words, _ in commands()}
     unknown = [words for words in named(_COMMAND, document) if not is_known(words.split()[1:], known)]
     assert unknown == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_option_that_a_document_gives_a_command_exists(document: Path) -> None:
+    unknown = [
+        f"watchbill{words}"
+        for words in named(_WRITTEN, document)
+        if not set(_OPTION.findall(words)) <= find_options(words.split())
+    ]
+    assert unknown == []
+
+
+@cache
+def list_options() -> dict[tuple[str, ...], set[str]]:
+    """The options of each command. A group without a verb runs one of its commands, so it has the options of all."""
+    found = {(): typer.main.get_command(_app), **dict(commands())}
+    options = {
+        words: {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+        for words, command in found.items()
+    }
+    return {
+        words: own.union(*(more for below, more in options.items() if words and below[:-1] == words))
+        for words, own in options.items()
+    }
+
+
+def find_options(words: list[str]) -> set[str]:
+    """The options of the command that these words begin with, and those that all commands take."""
+    known = list_options()
+    own = max((command for command in known if command == tuple(words[: len(command)])), key=len)
+    return known[()] | known[own] | {"--help"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
