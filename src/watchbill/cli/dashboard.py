@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +16,7 @@ from watchbill.cli.discovery import find_app_or_none
 from watchbill.cli.help import command_group
 from watchbill.cli.output import Usage
 from watchbill.cli.screen import say, say_wrapped
+from watchbill.cli.supervisor import is_child, make_orphan_check
 from watchbill.client import key_operations
 from watchbill.errors import SettingsError, WatchbillError
 
@@ -111,9 +116,18 @@ def _serve(served: Dashboard, settings: Settings) -> None:
     say(f"Dashboard: http://{host}:{settings.dashboard_port}{settings.dashboard_prefix}/")
     if not served.board.has_login:
         say_wrapped("There is no login: everybody on this machine is an admin. Ctrl-C stops it.")
+    if is_child():
+        threading.Thread(target=_end_with_parent, args=(make_orphan_check(),), daemon=True).start()
     # uvicorn raises the signal again after it has drained, so that SIGTERM would count as a failure.
     signal.signal(signal.SIGTERM, lambda *_: None)
     uvicorn.run(served, **_list_server_options(settings))
+
+
+def _end_with_parent(is_orphan: Callable[[], bool]) -> None:
+    """Ends this process when `watchbill up` was killed."""
+    while not is_orphan():
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _list_server_options(settings: Settings) -> dict[str, Any]:

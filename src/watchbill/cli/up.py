@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ from watchbill.cli.help import command_group
 from watchbill.cli.output import GlobalOptions
 from watchbill.cli.screen import say, say_lines, say_wrapped
 from watchbill.cli.supervisor import UP_COMMAND, Supervisor
+from watchbill.cli.up_dashboard import DashboardChild
 from watchbill.errors import EmbeddedError
 
 if TYPE_CHECKING:
@@ -34,32 +36,46 @@ def up(
     ctx: typer.Context,
     application: Annotated[str | None, typer.Argument(metavar="[MODULE:APP]", help="Where the App is.")] = None,
     reload: Annotated[bool, typer.Option(help="Restart when the code changes.")] = True,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Also serve the dashboard on this machine.")] = False,
     fast_retries: Annotated[
         bool, typer.Option("--fast-retries", help="Try failed jobs again after half a second, to see what happens.")
     ] = False,
 ) -> None:
     """Run everything in this terminal: PostgreSQL, schema and worker. Ctrl-C drains the worker and stops all of it."""
     settings = _load_settings(ctx.obj, application)
+    pages: DashboardChild | None = None
     server = None if settings.database_url else _start_server(settings)
     try:
         url = server.url if server else settings.database_url
         assert url is not None
         _prepare_schema(settings, url, server)
+        place = {"WATCHBILL_DATABASE_URL": url, "WATCHBILL_SCHEMA": settings.schema}
+        named = [settings.app] if settings.app else []
+        checks: list[Callable[[], None]] = [ServerGuard(server).check] if server else []
+        if dashboard:
+            pages = DashboardChild([*_make_worker_command(ctx.obj), "dashboard", *named], place)
+            checks.append(pages.check)
         code = Supervisor(
-            [*_make_worker_command(ctx.obj), "worker", "--lines", *([settings.app] if settings.app else [])],
+            [*_make_worker_command(ctx.obj), "worker", "--lines", *named],
             environment={
-                "WATCHBILL_DATABASE_URL": url,
-                "WATCHBILL_SCHEMA": settings.schema,
+                **place,
                 UP_COMMAND: _find_own_command(),
                 **({"WATCHBILL_FAST_RETRIES": "true"} if fast_retries else {}),
             },
             watched=Path.cwd() if reload else None,
-            each_second=ServerGuard(server).check if server else lambda: None,
+            each_second=lambda: _run_all(checks),
         ).run()
     finally:
+        if pages is not None:
+            pages.stop()
         if server is not None:
             server.release()
     raise typer.Exit(code)
+
+
+def _run_all(checks: Sequence[Callable[[], None]]) -> None:
+    for check in checks:
+        check()
 
 
 class ServerGuard:
