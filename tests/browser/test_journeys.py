@@ -81,6 +81,56 @@ def test_i_want_to_try_a_task(visit: VisitOne, site: Site) -> None:
     assert copy.payload["token"] == "secret-4711"
 
 
+def test_why_is_this_slow(visit: VisitOne) -> None:
+    page = visit().open("/")
+    page.locator("#queues").get_by_role("link", name="mail", exact=True).click()
+    expect(page.locator("#why")).to_contain_text("Queue mail is paused by ann")
+    expect(page.locator("#causes")).to_contain_text("What its")
+    expect(page.locator("#times")).to_contain_text("wait: from due to start")
+    expect(page.locator("#nodes")).to_contain_text("w1")
+
+
+def test_is_the_fleet_right(visit: VisitOne) -> None:
+    page = visit().open("/")
+    page.keyboard.press("g")
+    page.keyboard.press("n")
+    expect(page.locator("#list").get_by_role("row", name="w3")).to_contain_text("draining")
+    expect(page.locator("#list").get_by_role("row", name="w4")).to_contain_text("lost")
+    expect(page.locator("#timeline")).to_contain_text("lost, others took its jobs")
+    page.locator("#list").get_by_role("link", name="w1").click()
+    page.get_by_text("Drain…").click()
+    expect(page.get_by_role("button", name="Drain the node")).to_be_visible()
+
+
+def test_who_did_that(visit: VisitOne) -> None:
+    page = visit().open("/")
+    page.locator("#rail").get_by_role("link", name="Audit").click()
+    page.get_by_label("What").fill("drain")
+    page.keyboard.press("Enter")
+    row = page.locator("#list").get_by_role("row", name="node w3")
+    expect(row).to_contain_text("ann")
+    row.get_by_role("link", name="node w3").click()
+    expect(page.locator("#audit")).to_contain_text("drain")
+
+
+def test_i_want_to_try_a_task_that_i_know_by_name(visit: VisitOne, site: Site) -> None:
+    page = visit().open("/")
+    page.locator("#rail").get_by_role("link", name="Types").click()
+    page.get_by_role("row", name="search.index").get_by_role("link", name="Try it").click()
+    page.get_by_label("Payload, a JSON object").fill('{"kind": "cart"}')
+    page.get_by_role("button", name="Enqueue it").click()
+    expect(page.get_by_role("status").first).to_contain_text("This is the new job.")
+    expect(page.locator("#payload")).to_contain_text("cart")
+
+
+def test_a_person_answers_a_step(visit: VisitOne, site: Site) -> None:
+    page = visit(scripts=False).open(f"/job/{site.story.jobs['refund']}")
+    page.get_by_label("no", exact=True).check()
+    page.get_by_label("Note, sent with the verdict").fill("too late")
+    page.get_by_role("button", name="Send approval").click()
+    expect(page.get_by_role("status").first).to_contain_text("The job has your answer, and goes on.")
+
+
 def test_everything_can_be_done_with_keys(visit: VisitOne) -> None:
     page = visit().open("/")
     page.keyboard.press("g")
