@@ -48,7 +48,8 @@ def test_every_function_has_the_planner_settings_of_the_list(schema_database: st
     """CREATE OR REPLACE takes settings away, so the migrator applies the list each time."""
     query = """
         SELECT p.proname, array_agg(s.setting) FROM pg_proc p CROSS JOIN LATERAL unnest(p.proconfig) s(setting)
-        WHERE p.pronamespace = 'watchbill'::regnamespace AND s.setting ~ '^(plan_cache_mode|jit|enable_\\w+)='
+        WHERE p.pronamespace = 'watchbill'::regnamespace
+          AND s.setting ~ '^(plan_cache_mode|jit|enable_\\w+|max_parallel_\\w+)='
         GROUP BY p.oid, p.proname
     """
     with psycopg.connect(schema_database) as connection:

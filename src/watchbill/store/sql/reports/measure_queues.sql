@@ -52,16 +52,29 @@ RETURNS TABLE (metric text, labels jsonb, value float8)
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RETURN QUERY
-    WITH sums AS (
-      SELECT
-        r.dimension, r.name, sum(r.succeeded) AS succeeded, sum(r.skipped) AS skipped,
-        sum(r.failed) AS failed, sum(r.timed_out) AS timed_out, sum(r.lost) AS lost,
-        sum(r.snoozed) AS snoozed, sum(r.dead) AS dead, sum(r.canceled) AS canceled,
-        sum(r.run_seconds) AS run_seconds, sum(r.wait_seconds) AS wait_seconds,
-        sum(r.succeeded + r.skipped + r.failed + r.timed_out + r.lost + r.snoozed) AS runs
+    WITH figures AS (
+      SELECT r.*
       FROM rollups r
-      WHERE r.at > t - interval '1 hour'
-        AND (r.grain, r.dimension) IN (('minute', 'queue'), ('ten_minutes', 'type'))
+      WHERE r.grain = 'minute'
+        AND r.dimension = 'queue'
+        AND r.at > t - interval '1 hour'
+      UNION ALL
+      SELECT r.*
+      FROM rollups r
+      WHERE r.grain = 'ten_minutes'
+        AND r.dimension = 'type'
+        AND r.at > t - interval '1 hour'),
+    -- A sum of float8 takes a fifth of the time of one of bigint, which is numeric.
+    sums AS (
+      SELECT
+        f.dimension, f.name, sum(f.succeeded::float8) AS succeeded,
+        sum(f.skipped::float8) AS skipped, sum(f.failed::float8) AS failed,
+        sum(f.timed_out::float8) AS timed_out, sum(f.lost::float8) AS lost,
+        sum(f.snoozed::float8) AS snoozed, sum(f.dead::float8) AS dead,
+        sum(f.canceled::float8) AS canceled, sum(f.run_seconds) AS run_seconds,
+        sum(f.wait_seconds) AS wait_seconds,
+        sum((f.succeeded + f.skipped + f.failed + f.timed_out + f.lost + f.snoozed)::float8) AS runs
+      FROM figures f
       GROUP BY 1, 2),
     ended AS MATERIALIZED (
       SELECT
@@ -74,7 +87,7 @@ BEGIN
       FROM sums s)
     SELECT
       c.dimension || '_ended_last_hour',
-      jsonb_build_object(c.dimension, c.label, 'outcome', c.outcome), c.number::float8
+      jsonb_build_object(c.dimension, c.label, 'outcome', c.outcome), c.number
     FROM (
       SELECT e.dimension, e.label, w.outcome, sum(w.number) AS number
       FROM ended e
@@ -89,7 +102,7 @@ BEGIN
     UNION ALL
     SELECT
       e.dimension || w.metric, jsonb_build_object(e.dimension, e.label),
-      (sum(w.seconds) / sum(e.runs))::float8
+      sum(w.seconds) / sum(e.runs)
     FROM ended e
     CROSS JOIN LATERAL (
       VALUES
