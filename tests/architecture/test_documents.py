@@ -39,7 +39,8 @@ _OBSERVED = re.compile(r"""\.on\(["'](\w+)["']""")
 _OURS = [
     page
     for page in DOCUMENTS
-    if page.parent.name not in ("migrate", "benchmarks") and page.name not in ("CONTRIBUTING.md", "compat.md")
+    if page.parent.name not in ("migrate", "benchmarks")
+    and page.name not in ("CONTRIBUTING.md", "compat.md", "coming_from_temporal.md")
 ]
 _FOREIGN = {
     "bind_arguments", "include_name", "include_schemas", "my_include_name", "orders_test_gw0", "orders_test_gw1",
