@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID, uuid4
 
 import psycopg
@@ -15,6 +16,7 @@ from watchbill import App, chain, current_job
 from watchbill.app.cells import NoCell
 from watchbill.client.job_operations import NoSuchJob
 from watchbill.errors import NoDatabase, SettingsError
+from watchbill.store.refusals import TenantMoved
 
 NOWHERE = "postgresql://postgres@127.0.0.1:1/postgres"
 
@@ -194,3 +196,61 @@ def test_an_app_with_one_cell_of_its_own_uses_it_by_default(urls: dict[str, str]
     assert (bill.enqueue().cell, bill.using(cell="a").enqueue().cell) == ("b", "a")
     asyncio.run(app.aclose())
     app.close()
+
+
+def _mark_moved(url: str, tenant: str, cell: str, state: str = "moved") -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DELETE FROM watchbill.tenant_moves WHERE tenant = %s", (tenant,))
+        connection.execute(
+            """INSERT INTO watchbill.tenant_moves (tenant, move, state, cell, started_at)
+               VALUES (%s, gen_random_uuid(), %s, %s, now())""",
+            (tenant, state, cell),
+        )
+        connection.execute("SET search_path = watchbill")
+        connection.execute("SELECT watchbill._write_quota_filter()")
+
+
+def test_a_call_follows_a_tenant_that_has_moved_and_stores_no_job_twice(app: App, urls: dict[str, str]) -> None:
+    bill = app.tasks["bill"]
+    _mark_moved(urls["a"], "amber", "b")
+    with app.tenant("amber"):
+        first = bill.enqueue()
+        many = app.enqueue_many([bill.bind(), bill.bind()])
+        assert [job.cell for job in (first, *many)] == ["b"] * 3
+        # As after a lost reply: the job has moved with its tenant before the call is repeated.
+        id_of_job = make_id(urls["b"])
+        with psycopg.connect(urls["b"], autocommit=True) as connection:
+            connection.execute(
+                "SELECT watchbill.enqueue('bill', '{\"order\": 1}', tenant => 'amber', id => %s)", (id_of_job,)
+            )
+        again = bill.using(id=id_of_job).enqueue()
+    assert (again.id, again.cell) == (id_of_job, "b")
+    with pytest.raises(TenantMoved, match="has moved to cell b"), psycopg.connect(urls["a"]) as own:
+        bill.using(tenant="amber", connection=own).enqueue()
+    _mark_moved(urls["b"], "bronze", "nowhere")
+    with pytest.raises(TenantMoved, match="has moved to cell nowhere"):
+        bill.using(tenant="bronze").enqueue()
+
+
+def make_id(url: str) -> UUID:
+    with psycopg.connect(url) as connection:
+        found: UUID = connection.execute("SELECT watchbill.uuid7()").fetchall()[0][0]
+        return found
+
+
+def test_a_call_waits_while_a_tenant_is_on_its_way(urls: dict[str, str]) -> None:
+    app = App(cells=urls, cell_from=lambda tenant: "a", client_timeout=0.5)
+
+    @app.task(type="bill")
+    async def bill(order: int = 1) -> None: ...
+
+    _mark_moved(urls["a"], "azure", "b", "leaving")
+    with pytest.raises(TenantMoved, match="is on its way to cell b"):
+        bill.using(tenant="azure").enqueue()
+    waiting = App(cells=urls, cell_from=lambda tenant: "a", client_timeout=60)
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(waiting.enqueue, "bill", {"order": 1}, tenant="azure")
+        _mark_moved(urls["a"], "azure", "b")
+        assert job.result(60).cell == "b"
+    app.close()
+    waiting.close()

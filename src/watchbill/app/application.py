@@ -130,6 +130,7 @@ class App(Registry, Generic[State]):
         self._name = name or _calling_module()
         self.producer.flow_rules, self.producer.app_name = self.flow_rules, self._name
         self.producer.tenant_from = tenant_from
+        self._cell_from = cell_from
         self.producer.make_cells = partial(self._make_cells, cell_from)
         _apps[self] = None
 
@@ -141,6 +142,10 @@ class App(Registry, Generic[State]):
     def cell(self, name: str) -> AbstractContextManager[None]:
         """Names the cell for the calls of a block: `with app.cell("b"): ...`."""
         return acting_in(name)
+
+    def find_cell(self, tenant: str) -> str | None:
+        """The cell that has the jobs of a tenant, as `cell_from` says; None without it."""
+        return None if self._cell_from is None else self._cell_from(tenant)
 
     def _make_cells(self, find_cell: Callable[[str], str | None] | None, settings: Settings) -> Cells:
         from watchbill.app.cells import Cells

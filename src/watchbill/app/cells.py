@@ -13,13 +13,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from watchbill.app.flows import Flow, flatten
+from watchbill.app.flows import Flow, choose_connection, flatten, make_new_jobs
 from watchbill.app.job import Job, ResultDecoder
 from watchbill.app.job_options import JobOptions
-from watchbill.app.producer import JobProducer
+from watchbill.app.producer import JobProducer, choose_rules
 from watchbill.app.task import Call
 from watchbill.client.job_operations import NoSuchJob, get
 from watchbill.errors import NoDatabase, WatchbillError
@@ -100,28 +101,42 @@ class Cells:
             cell = self._find_cell(tenant)
         return cell or self.names[0]
 
-    # -- These methods enqueue jobs, each call in one cell.
+    # -- These methods enqueue jobs, each call in one cell. A call that was refused because the tenant moves is repeated
+    # with the same ids: a cell may have stored the jobs, its reply was lost, and they have moved with the tenant.
 
     def send(self, job: NewJob, options: JobOptions, task: ResultDecoder[R] | None) -> Job[R]:
-        return self._follow(self._choose_for([options]), options.connection, lambda to: to.send(job, options, task))
+        def send(to: JobProducer, is_repeated: bool) -> Job[R]:
+            return to.send(job, replace(options, id=job.id) if is_repeated else options, task)
+
+        return self._follow(self._choose_for([options]), options.connection, send)
 
     async def asend(self, job: NewJob, options: JobOptions, task: ResultDecoder[R] | None) -> Job[R]:
-        here = self._choose_for([options])
-        return await self._afollow(here, options.connection, lambda to: to.asend(job, options, task))
+        def send(to: JobProducer, is_repeated: bool) -> Awaitable[Job[R]]:
+            return to.asend(job, replace(options, id=job.id) if is_repeated else options, task)
+
+        return await self._afollow(self._choose_for([options]), options.connection, send)
 
     def send_many(self, steps: Iterable[Call[R] | Flow[R]], connection: Any) -> list[Job[R]]:
-        calls = flatten(steps)
-        if not calls:
+        if not (calls := flatten(steps)):
             return []
-        here = self._choose_for([task.options for task in {call.task for call in calls}])
-        return self._follow(here, connection, lambda to: to.send_many(calls, connection=connection))
+        tasks = {call.task for call in calls}
+        connection, rules, jobs = choose_connection(tasks, connection), choose_rules(tasks), make_new_jobs(calls)
+
+        def send(to: JobProducer, is_repeated: bool) -> list[Job[R]]:
+            return to.send_made(calls, jobs, connection, rules._replace(new_ids=rules.new_ids and not is_repeated))
+
+        return self._follow(self._choose_for([task.options for task in tasks]), connection, send)
 
     async def asend_many(self, steps: Iterable[Call[R] | Flow[R]], connection: Any) -> list[Job[R]]:
-        calls = flatten(steps)
-        if not calls:
+        if not (calls := flatten(steps)):
             return []
-        here = self._choose_for([task.options for task in {call.task for call in calls}])
-        return await self._afollow(here, connection, lambda to: to.asend_many(calls, connection=connection))
+        tasks = {call.task for call in calls}
+        connection, rules, jobs = choose_connection(tasks, connection), choose_rules(tasks), make_new_jobs(calls)
+
+        def send(to: JobProducer, is_repeated: bool) -> Awaitable[list[Job[R]]]:
+            return to.asend_made(calls, jobs, connection, rules._replace(new_ids=rules.new_ids and not is_repeated))
+
+        return await self._afollow(self._choose_for([task.options for task in tasks]), connection, send)
 
     def _choose_for(self, options: Sequence[JobOptions]) -> JobProducer:
         found = {self.choose(each.cell, _own_tenant(each)) for each in options}
@@ -134,21 +149,23 @@ class Cells:
             )
         return next(iter(found))
 
-    def _follow(self, here: JobProducer, connection: Any, send: Callable[[JobProducer], R]) -> R:
+    def _follow(self, here: JobProducer, connection: Any, send: Callable[[JobProducer, bool], R]) -> R:
         tries = _Tries(self, here, self._settings.client_timeout)
         while True:
             try:
-                return send(tries.here)
+                return send(tries.here, tries.is_repeated)
             except TenantMoved as moved:
                 if connection is not None:  # the caller's transaction has failed
                     raise
                 time.sleep(tries.note(moved))
 
-    async def _afollow(self, here: JobProducer, connection: Any, send: Callable[[JobProducer], Awaitable[R]]) -> R:
+    async def _afollow(
+        self, here: JobProducer, connection: Any, send: Callable[[JobProducer, bool], Awaitable[R]]
+    ) -> R:
         tries = _Tries(self, here, self._settings.client_timeout)
         while True:
             try:
-                return await send(tries.here)
+                return await send(tries.here, tries.is_repeated)
             except TenantMoved as moved:
                 if connection is not None:
                     raise
@@ -185,13 +202,14 @@ class _Tries:
     pause while the move is under way."""
 
     def __init__(self, cells: Cells, here: JobProducer, timeout: float) -> None:
-        self.here = here
+        self.here, self.is_repeated = here, False
         self._cells, self._gives_up_at = cells, time.monotonic() + timeout
         self._followed = False
         self._pauses = 0
 
     def note(self, moved: TenantMoved) -> float:
         """Returns the seconds until the next try. Raises the error if there is none."""
+        self.is_repeated = True
         if moved.cell is not None:
             if self._followed or moved.cell not in self._cells.names:
                 raise moved

@@ -15,7 +15,7 @@ import orjson
 from watchbill.app.bound_results import BoundResult
 from watchbill.app.job import Job
 from watchbill.app.job_options import JobOptionsDict, refuse_unsent, stored_id
-from watchbill.app.task import Call
+from watchbill.app.task import Call, Task
 from watchbill.client.operations import as_object
 from watchbill.model.dependency_graph import RunIf
 from watchbill.model.ids import new_ids
@@ -136,6 +136,16 @@ def make_new_jobs(calls: Sequence[Call[Any]]) -> Sequence[NewJob]:
         originals.setdefault(id(call.original or call), []).append(job.id)
     found = [_add_parents(call, job, ids, originals) for call, job in zip(calls, jobs, strict=True)]
     return [_add_results(call, job, ids, originals) for call, job in zip(calls, found, strict=True)]
+
+
+def choose_connection(tasks: Iterable[Task[..., Any]], given: Any) -> Any:
+    """The connection that the caller or a task gave, if any. All jobs share one transaction, so two are refused."""
+    found = {id(c): c for c in (given, *(task.options.connection for task in tasks)) if c is not None}
+    if len(found) > 1:
+        raise ValueError(
+            "enqueue_many() was given several connections; its jobs share one transaction, so give one connection"
+        )
+    return next(iter(found.values()), None)
 
 
 def _add_parents(call: Call[Any], job: NewJob, ids: dict[int, list[UUID]], originals: dict[int, list[UUID]]) -> NewJob:

@@ -23,7 +23,7 @@ from uuid import UUID
 import orjson
 
 from watchbill.app.flow_control import FlowRules
-from watchbill.app.flows import Flow, flatten, make_new_jobs
+from watchbill.app.flows import Flow, choose_connection, flatten, make_new_jobs
 from watchbill.app.job import Job, ResultDecoder
 from watchbill.app.job_options import JobOptions, refuse_unsent
 from watchbill.app.large_payloads import REFERENCE, LargePayloads
@@ -249,8 +249,14 @@ class JobProducer:
             return self.cells.send_many(calls, connection)
         calls = flatten(calls)
         tasks = {call.task for call in calls}
-        connection, rules = _choose_connection(tasks, connection), _choose_rules(tasks)
-        answers = self._store(make_new_jobs(calls), connection, rules, "enqueue_many")
+        connection, rules = choose_connection(tasks, connection), choose_rules(tasks)
+        return self.send_made(calls, make_new_jobs(calls), connection, rules)
+
+    def send_made(
+        self, calls: Sequence[Call[R]], jobs: Sequence[NewJob], connection: Any, rules: StoreRules
+    ) -> list[Job[R]]:
+        """Stores the jobs that were made of these calls."""
+        answers = self._store(jobs, connection, rules, "enqueue_many")
         return self._make_jobs([call.task for call in calls], answers, connection)
 
     async def asend_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
@@ -258,8 +264,13 @@ class JobProducer:
             return await self.cells.asend_many(calls, connection)
         calls = flatten(calls)
         tasks = {call.task for call in calls}
-        connection, rules = _choose_connection(tasks, connection), _choose_rules(tasks)
-        answers = await self._astore(make_new_jobs(calls), connection, rules, "enqueue_many")
+        connection, rules = choose_connection(tasks, connection), choose_rules(tasks)
+        return await self.asend_made(calls, make_new_jobs(calls), connection, rules)
+
+    async def asend_made(
+        self, calls: Sequence[Call[R]], jobs: Sequence[NewJob], connection: Any, rules: StoreRules
+    ) -> list[Job[R]]:
+        answers = await self._astore(jobs, connection, rules, "enqueue_many")
         return self._make_jobs([call.task for call in calls], answers, connection)
 
     def _check_cell(self, cell: str) -> None:
@@ -478,7 +489,7 @@ def _plan_bulk(
     return many, operations.should_copy(jobs)
 
 
-def _choose_rules(tasks: Iterable[Task[..., Any]]) -> StoreRules:
+def choose_rules(tasks: Iterable[Task[..., Any]]) -> StoreRules:
     options = [task.options for task in tasks]
     return StoreRules(any(each.strict for each in options), all(each.id is None for each in options))
 
@@ -487,13 +498,3 @@ def _act_for_owner_of(jobs: Sequence[NewJob]) -> AbstractContextManager[None]:
     """Acts for the tenant of the jobs, if all have the same one: row security requires that of most callers."""
     tenants = {jobs.pattern.tenant} if isinstance(jobs, AlikeJobs) else {job.tenant for job in jobs}
     return acting_for(*tenants) if len(tenants) == 1 and tenants != {DEFAULT_TENANT} else nullcontext()
-
-
-def _choose_connection(tasks: Iterable[Task[..., Any]], given: Any) -> Any:
-    """The connection that the caller or a task gave, if any. All jobs share one transaction, so two are refused."""
-    found = {id(c): c for c in (given, *(task.options.connection for task in tasks)) if c is not None}
-    if len(found) > 1:
-        raise ValueError(
-            "enqueue_many() was given several connections; its jobs share one transaction, so give one connection"
-        )
-    return next(iter(found.values()), None)

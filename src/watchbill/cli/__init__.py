@@ -47,6 +47,7 @@ _COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "limits": ("limits:app", "List, show, set and clear limits and rates."),
         "nodes": ("operations:nodes", "List, show and drain nodes."),
         "tenants": ("tenants:app", "List, show, limit and erase tenants."),
+        "cells": ("tenant_moves:app", "List cells, and move tenants between them."),
         "endpoints": ("endpoints:app", "List, show and change the servers to which connectors send requests."),
         "locks": ("locks:app", "List and release named locks."),
         "cluster": ("locks:cluster", "Show who leads the groups of this cluster."),

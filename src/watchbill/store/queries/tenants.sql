@@ -63,3 +63,33 @@ SELECT b.role::text, array_agg(b.tenant ORDER BY b.tenant)
 FROM {schema}.tenant_roles b
 GROUP BY 1
 ORDER BY 1
+
+-- name: tenant_moves
+SELECT tenant, state, cell FROM {schema}._list_tenant_moves(%s::text)
+
+-- name: start_leaving
+SELECT move, state FROM {schema}._start_leaving(%s::text, %s::text)
+
+-- name: expect_tenant
+SELECT {schema}._expect_tenant(%s::text, %s::text, %s::uuid)
+
+-- name: read_leaving
+SELECT {schema}._read_leaving(%s::text)
+
+-- name: depart_tenant
+SELECT {schema}._depart_tenant(%s::text)
+
+-- name: read_moved_rows
+SELECT rows::text, last FROM {schema}._read_moved_rows(%s::text, %s::uuid, %s::bigint, %s::int)
+
+-- name: receive_rows
+SELECT {schema}._receive_rows(%s::text, %s::uuid, %s::jsonb)
+
+-- name: arrive_tenant
+SELECT {schema}._arrive_tenant(%s::text, %s::uuid, %s::bigint)
+
+-- name: finish_leaving
+SELECT {schema}._finish_leaving(%s::text, %s::uuid)
+
+-- name: end_arrival
+SELECT {schema}._end_arrival(%s::text, %s::uuid)

@@ -25,6 +25,7 @@ BEGIN
   PERFORM _check_isolation('set_tenant');
   PERFORM _check_tenant_quotas(tenant, quotas);
   PERFORM _lock_quotas();
+  PERFORM _refuse_moved(tenant);
   SELECT * INTO old_row FROM tenants x WHERE x.tenant = tenant;
   was_filtered := FOUND;
   new_row := old_row;

@@ -77,6 +77,7 @@ BEGIN
     RAISE EXCEPTION 'tenant % is being erased', quote_literal(tenant)
       USING ERRCODE = 'WB008', HINT = 'enqueue for it when erase_tenant() has ended';
   END IF;
+  PERFORM _refuse_moved(tenant);
   SELECT * INTO q FROM tenants x WHERE x.tenant = tenant;
   IF num_nonnulls(q.max_unfinished, q.max_payload_bytes, q.max_per_minute) = 0 THEN RETURN; END IF;
   SELECT * INTO used FROM _read_quota_usage(tenant, t);

@@ -1,7 +1,7 @@
--- Writes the function _may_have_quota(tenant), which says whether a tenant may have a quota or may
--- be in erasure. Where it returns false, an enqueue need not read the table of tenants. The
--- function costs nothing while no tenant has a quota, and else about a hundredth of an enqueue; a
--- read of the table costs a twentieth.
+-- Writes the function _may_have_quota(tenant), which says whether a tenant may have a quota, may be
+-- in erasure, or may have moved to another cell. Where it returns false, an enqueue need not read
+-- the table of tenants. The function costs nothing while no tenant has a quota, and else about a
+-- hundredth of an enqueue; a read of the table costs a twentieth.
 --
 -- The body of _may_have_quota() is a constant that PostgreSQL inlines: false, or a string with one
 -- bit for each hash of a tenant's name. It may return true for a tenant without a quota, but never
@@ -12,7 +12,12 @@ RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-  names text[] := ARRAY(SELECT t.tenant FROM tenants t UNION SELECT e.tenant FROM erasures e);
+  names text[] := ARRAY(
+    SELECT t.tenant FROM tenants t
+    UNION
+    SELECT e.tenant FROM erasures e
+    UNION
+    SELECT m.tenant FROM tenant_moves m);
   -- Uses at least 16 bits for each name, so at most about one in 16 tenants without a quota gets
   -- true.
   bits int := 1024;

@@ -65,6 +65,13 @@ BEGIN
       USING ERRCODE = 'WB003', HINT = 'give the name of a tenant';
   END IF;
   PERFORM _lock_quotas();
+  IF EXISTS (
+    SELECT
+    FROM tenant_moves m
+    WHERE m.tenant = tenant
+      AND m.state IN ('leaving', 'departed', 'arriving')) THEN
+    PERFORM _refuse_moved(tenant);
+  END IF;
   INSERT INTO erasures (tenant, started_at)
   VALUES (tenant, t)
   ON CONFLICT DO NOTHING;
