@@ -82,15 +82,25 @@ def _scans(state: str) -> Goal:
 _PRODUCERS = {"graphile-worker": 2.0, "pgqueuer": 1.5, "pg-boss": 1.0, "procrastinate": 2.0}
 
 GOALS = [
-    _beside("drain", "graphile-worker", 1.5),
+    _beside("drain", "graphile-worker", 1.7),
     _beside("drain", "pgqueuer", 3.5),
     _beside("drain-two", "graphile-worker", 1.3),
     *(_beside(measure, peer, least) for measure in ("enqueue", "enqueue-eight") for peer, least in _PRODUCERS.items()),
-    *(_beside("bulk", peer, 1.3) for peer in _PRODUCERS),
+    _beside("bulk", "graphile-worker", 2.1),
+    *(_beside("bulk", peer, 1.3) for peer in _PRODUCERS if peer != "graphile-worker"),
     Goal("bulk: jobs/s through the function", Side("bulk", "watchbill-sql"), least=50_000),
     Goal("bulk: jobs/s by COPY", Side("bulk", "watchbill-copy"), least=100_000),
     Goal("pickup: p50, ms", Side("pickup", "watchbill", "p50"), most=1.5),
     Goal("pickup: p99, ms", Side("pickup", "watchbill", "p99"), most=7),
+    *(
+        Goal(
+            f"pickup: {part}, watchbill / graphile-worker",
+            Side("pickup", "watchbill", part),
+            Side("pickup", "graphile-worker", part),
+            most=1.0,
+        )
+        for part in ("p50", "p99")
+    ),
     Goal("producers: beside sleepers / alone", Side("producers", "watchbill-asleep", "share"), least=0.9),
     _held("watchbill"),
     _held("watchbill-crowd"),

@@ -57,7 +57,7 @@ def _watchbill(variant: str = "", jobs: int = 100_000, workers: int = 1, **optio
 _GRAPHILE = {
     "concurrentJobs": 24,
     "maxPoolSize": 25,
-    "localQueue": {"size": 500, "refetchDelay": {"durationMs": 10}},
+    "localQueue": {"size": 5000, "refetchDelay": {"durationMs": 10}},
     "completeJobBatchDelay": 0,
     "failJobBatchDelay": 0,
 }
