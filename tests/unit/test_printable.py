@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from watchbill.cli.screen import say_wrapped
+from watchbill.cli.output import print_facts
+from watchbill.cli.screen import Painted, say_wrapped
 from watchbill.telemetry.logs import Text
 from watchbill.telemetry.printable import printable, printable_lines
 
@@ -49,4 +50,18 @@ def test_long_line_is_broken_between_words_on_a_terminal(
     say_wrapped(text)
     assert capsys.readouterr().out.splitlines() == [
         f"  {text}", "  app:app   6 tasks  5 queues (default,", "    mail, office)  4 schedules",
+    ]  # fmt: skip
+
+
+def test_long_lines_of_an_error_are_broken_between_words_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("watchbill.cli.screen.is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    print_facts(
+        {"error": Painted("ValueError: the order was refused by 10.0.0.10\n  raise ValueError(the_order, the_host)")}
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "error  ValueError: the order was refused", "       by 10.0.0.10",
+        "         raise ValueError(the_order,", "         the_host)",
     ]  # fmt: skip

@@ -194,13 +194,19 @@ def _as_json(value: object) -> object:
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
-    """Prints a name and a value per line; a long value is wrapped between words. A Painted value keeps its lines."""
+    """Prints a name and a value per line; a long line is wrapped between words. Only a Painted value has several."""
     width = max(map(len, facts))
     for name, value in facts.items():
-        first, *more = value.splitlines() if isinstance(value, Painted) else wrap_text(str(value), taken=width + 2)
+        lines = value.splitlines() if isinstance(value, Painted) else [str(value)]
+        first, *more = [part for line in lines for part in _wrap_line(line, width + 2)]
         say(paint(name.ljust(width), bold=True), "  ", first)
         for line in more:
             say(" " * (width + 2), line)
+
+
+def _wrap_line(line: str, taken: int) -> list[str]:
+    """Wraps a line; what follows is indented as its beginning, as in a traceback."""
+    return wrap_text(line, taken=taken, more=line[: len(line) - len(line.lstrip())])
 
 
 def print_records(

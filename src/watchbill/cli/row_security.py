@@ -17,8 +17,12 @@ def enable(ctx: typer.Context) -> None:
     from watchbill.store.tenants import enable_tenants
 
     settings, address = ctx.obj.find_direct_address()
-    enable_tenants(address.url, settings.schema, report=say)
-    say("Row security is on.")
+    count = enable_tenants(address.url, settings.schema)
+    say(
+        f"Row security is on: {pluralize(count, 'table')} protected, partitions among them."
+        if count
+        else "Row security was on already."
+    )
 
 
 @app.command()
@@ -27,8 +31,8 @@ def disable(ctx: typer.Context) -> None:
     from watchbill.store.tenants import disable_tenants
 
     settings, address = ctx.obj.find_direct_address()
-    disable_tenants(address.url, settings.schema, report=say)
-    say("Row security is off.")
+    count = disable_tenants(address.url, settings.schema)
+    say(f"Row security is off: {pluralize(count, 'table')} open to all tenants.")
 
 
 @app.command()

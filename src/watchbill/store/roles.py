@@ -23,7 +23,9 @@ from watchbill.postgres.rights import ROLE_KINDS, Rights
 from watchbill.store.facades import installed_facades
 from watchbill.store.jcron_schema import JcronSchema
 from watchbill.store.queries import queries
-from watchbill.store.tenants import Report, bind_role, set_default_tenant, unbind_role
+from watchbill.store.tenants import bind_role, set_default_tenant, unbind_role
+
+Report = Callable[[str], None]
 
 KINDS = ("owner", *ROLE_KINDS)
 DEFAULT_PREFIX = "watchbill"
@@ -45,7 +47,7 @@ def create_roles(
     schema: str,
     jcron_schema: str,
     prefix: str = DEFAULT_PREFIX,
-    report: Callable[[str], None] = lambda _: None,
+    report: Report = lambda _: None,
 ) -> None:
     """Makes the groups that are missing, and gives each group exactly the rights that rights.txt states."""
     if not _PREFIX.fullmatch(prefix):

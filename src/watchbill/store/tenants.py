@@ -8,7 +8,6 @@ workers for longer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import psycopg
@@ -18,8 +17,6 @@ from watchbill.errors import SchemaError
 from watchbill.postgres.connect import Connection
 from watchbill.postgres.migrate import run_locked
 from watchbill.store.queries import queries
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -38,8 +35,9 @@ class RowSecurity:
         return "incomplete" if self.unprotected or self.bypassing_owner else "on"
 
 
-def enable_tenants(url: str, schema: str, report: Report = lambda _: None) -> None:
-    """Protects every table that is not protected yet. Safe to run again after it was killed."""
+def enable_tenants(url: str, schema: str) -> int:
+    """Protects every table that is not protected yet, and returns how many these were. Safe to run again after it was
+    killed."""
     found = read_row_security(url, schema)
     if found.bypassing_owner:
         raise SchemaError(
@@ -50,14 +48,16 @@ def enable_tenants(url: str, schema: str, report: Report = lambda _: None) -> No
     run_locked(url, schema, lambda held: _call_function(held, schema, "_set_view_security_barriers(true)"))
     for table in found.unprotected:
         run_locked(url, schema, lambda held, name=table: _protect_table(held, schema, name))  # type: ignore[misc]
-        report(f"protected {table}")
+    return len(found.unprotected)
 
 
-def disable_tenants(url: str, schema: str, report: Report = lambda _: None) -> None:
-    for table in read_row_security(url, schema).protected:
+def disable_tenants(url: str, schema: str) -> int:
+    """Opens every protected table to all tenants, and returns how many these were."""
+    found = read_row_security(url, schema)
+    for table in found.protected:
         run_locked(url, schema, lambda held, name=table: _unprotect_table(held, schema, name))  # type: ignore[misc]
-        report(f"open to all tenants: {table}")
     run_locked(url, schema, lambda held: _call_function(held, schema, "_set_view_security_barriers(false)"))
+    return len(found.protected)
 
 
 def read_row_security(url: str, schema: str) -> RowSecurity:
