@@ -28,7 +28,8 @@ from watchbill.model.job import NewJob
 from watchbill.store.queries import queries
 
 PACKAGE = Path(watchbill.__file__).parent
-CHORES = ("maintenance/", "scheduler/")  # timers run these beside every job
+# Timers run these beside every job. The tally counts a job after the reply that ends it, when the trace may be over.
+CHORES = ("maintenance/", "scheduler/", "worker/tally.py")
 MOST_FOR_ENQUEUE, MOST_FOR_JOB, MOST_SQL, LONGEST_FILE = 6, 14, 5, 500
 WARM_UP, TRACED = 30, 5
 
