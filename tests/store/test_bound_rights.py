@@ -84,6 +84,14 @@ CALLS: dict[str, tuple[str, ...]] = {
     "start_operation": ("""'cancel', '[{"field": "tenant", "operator": "=", "values": ["b"]}]'""",),
     "run_operations": ("",),
     "pause_operation": ("%(operation)s",),
+    "add_operation_items": ("%(operation)s, '[]'",),
+    "preview_backfill": (
+        """'{"schedule": "nightly_b", "tenant": "b", "from": "2025-01-01T00:00:00+00:00",'
+        ' "until": "2025-01-02T00:00:00+00:00"}'""",
+    ),
+    "_begin_verification": ("clock_timestamp()",),
+    "_end_verification": ("1.0, NULL",),
+    "_list_chores": ("",),
     "resume_operation": ("%(paused_operation)s",),
     "cancel_operation": ("%(operation)s",),
     "prune_operations": ("'1 hour'",),
@@ -295,12 +303,14 @@ REFUSED = {
     "_forget_rebalances", "route_queue", "make_partitions", "_make_slot_partitions", "prune_history", "prune_audit",
     "prune_nodes", "_delete_ended_nodes", "prune_keys", "prune_slots", "declare_schedules", "_store_declared_schedules",
     "start_cluster", "_release_orphans", "_report_tally", "_observe", "rebuild_figures", "prune_operations",
+    "_begin_verification", "_end_verification",
     "_list_detached_days", "_read_detached_day", "_end_archive", "_is_archiving",
     "add_api_key", "revoke_api_key", "_use_api_key", "add_chart_mark", "remove_chart_mark", "prune_web",
     "set_alert_rule", "reset_alert_rule", "set_alert_route", "remove_alert_route", "test_alert_route", "add_silence",
     "end_silence", "_claim_alert_deliveries", "_end_alert_delivery", "_report_clock_skew",
 }  # fmt: skip
-# They change nothing; guard() and locked_jobs() lock jobs. For _keep_notification() there is no delivery here.
+# They change nothing; guard() and locked_jobs() lock jobs. For _keep_notification() there is no delivery here,
+# for add_operation_items() no operation that takes items.
 READ = {
     "_count_failed_attempts", "_count_schedule_slots", "_describe_blind_caller", "_describe_caller",
     "_list_ends", "audit_list",
@@ -317,7 +327,7 @@ READ = {
     "failure_list", "api_key_list", "saved_filter_list", "chart_mark_list",
     "alert_list", "alert_rule_list", "alert_route_list", "_count_page_items", "_list_endings", "_list_queue_figures",
     "_list_page_jobs",
-    "_keep_notification",
+    "_keep_notification", "add_operation_items", "preview_backfill", "_list_chores",
     "alert_delivery_list", "silence_list", "_find_next_delivery",
 }  # fmt: skip
 INVALID_CALLS = ("42601", "42703", "42883", "42P01", "42725", "42804", "22023", "22P02", "23502")
