@@ -108,6 +108,21 @@ def test_nodes_show_their_runs_events_and_queues_that_only_they_serve(open_board
     shop.db.change("UPDATE {schema}.nodes SET state = 'active' WHERE name = 'w1'")
 
 
+def test_an_old_node_is_shown_where_many_came_and_went(open_board: OpenBoard, shop: Story) -> None:
+    shop.db.change(
+        """
+        INSERT INTO {schema}.nodes (epoch, name, instance, state, lease, labels, started_at, ended_at)
+        SELECT (SELECT max(epoch) FROM {schema}.nodes) + n, 'spot-' || n, {schema}.uuid7(), 'left', '30 seconds',
+          '{{}}', %s, %s
+        FROM generate_series(1, 1001) n""",
+        NOW - timedelta(days=3), NOW - timedelta(days=2),
+    )  # fmt: skip
+    client = open_shop(open_board, shop)
+    assert "3 alive" in client.get("/nodes").text
+    assert "epoch" in client.get("/node?name=w2").text
+    shop.db.change("DELETE FROM {schema}.nodes WHERE name LIKE 'spot-%%'")
+
+
 def test_many_runs_are_read_only_as_far_back_as_is_quick(
     open_board: OpenBoard, shop: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,7 +62,7 @@ async def show_nodes(request: Request) -> Response:
     async with visit.board.database.acting(identity, read_only=True) as transaction:
         frame = await read_frame(transaction)
         zone = make_timepiece(request, frame.now).zone
-        every = await transaction.run(job_operations.nodes(gone=True))
+        every = await _read_nodes(transaction)
         ends = await _read_ends(transaction, every)
         versions: dict[int, str | None] = dict(
             await transaction.fetch("web_node_versions", ([node.epoch for node in every],))
@@ -86,6 +86,13 @@ async def show_nodes(request: Request) -> Response:
         "events": _list_events(every, ends, drains, day_ago), "served": _list_served(live),
     }  # fmt: skip
     return show(request, "nodes.html", frame, values)
+
+
+async def _read_nodes(transaction: Transaction) -> list[NodeRecord]:
+    """The live nodes, and the newest of all: where nodes come and go, an old one that lives is not among these."""
+    live = await transaction.run(job_operations.nodes())
+    known = {node.epoch for node in live}
+    return live + [node for node in await transaction.run(job_operations.nodes(gone=True)) if node.epoch not in known]
 
 
 def _read_minutes(text: str | None) -> int:
@@ -217,7 +224,7 @@ async def show_node(request: Request) -> Response:
     epoch, name = request.query_params.get("epoch", ""), request.query_params.get("name", "")
     async with visit.board.database.acting(identity, read_only=True) as transaction:
         frame = await read_frame(transaction)
-        every = await transaction.run(job_operations.nodes(gone=True))
+        every = await _read_nodes(transaction)
         node = next((each for each in every if str(each.epoch) == epoch or (not epoch and each.name == name)), None)
         if node is None:
             raise Problem(404, f"There is no node {(epoch or name)[:60]!r}.",
