@@ -302,6 +302,8 @@ CALLS: dict[str, tuple[str, ...]] = {
 # What tenants share: a bound role may not call these, whatever they would change.
 REFUSED = {
     "pause", "resume", "drain", "set_limit", "clear_limit", "set_tenant", "erase_tenant", "preview_erasure", "register",
+    "_start_leaving", "_read_leaving", "_depart_tenant", "_read_moved_rows", "_finish_leaving", "_expect_tenant",
+    "_receive_rows", "_arrive_tenant", "_end_arrival", "_list_tenant_moves",
     "extend_node", "heartbeat", "declare_limits", "declare_queues", "declare_endpoints", "leave",
     "release_unknown", "_renew_facade_worker", "_claim_for_session", "settle", "unblock", "promote", "reclaim",
     "_declare_lost", "expire_node", "_show_runs", "_store_logs",
