@@ -35,6 +35,8 @@ _QUIET = {
         "endpoint",
         "secret_resolver",
         "tenant",
+        "cell",
+        "find_cell",
         "withdraw_schedule",
     },
     Task: {
@@ -43,6 +45,8 @@ _QUIET = {
         "upgrade",
         "new_job",
         "check",
+        "describe_payload",
+        "encode_payload",
         "decode",
         "decode_result",
         "encode_result",

@@ -201,8 +201,12 @@ class Db(Session):
         """After a test: a session keeps its compiled functions for the next one, unless somebody left it unfit."""
         for session in self._sessions:
             if session.is_idle() and not session.given_url:
-                session.forget()
-                self._rested.append(session)
+                try:
+                    session.forget()
+                except psycopg.OperationalError:  # another session of the test has ended it
+                    session.close()
+                else:
+                    self._rested.append(session)
             else:
                 session.close()
         self._sessions.clear()

@@ -79,7 +79,7 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     Mutant("command: not queued again", RESCHEDULE, "PERFORM _check_command_start((SELECT s FROM schedules s WHERE s.id = j.schedule_id), j.payload);", "NULL;", "sql_commands"),
     # Erasure.
     Mutant("erasure: by those who see all tenants", ERASE, "PERFORM _check_sees_all_tenants(tenant);", "", "erasure"),
-    Mutant("erasure: enqueues ask", FILTER, " UNION SELECT e.tenant FROM erasures e);", ");", "erasure"),
+    Mutant("erasure: enqueues ask", FILTER, " UNION SELECT e.tenant FROM erasures e UNION", " UNION", "erasure"),
     Mutant("erasure: its own jobs", ERASE, "AND j.tenant = e.tenant ORDER BY j.id", "ORDER BY j.id", "erasure"),
     Mutant("erasure: its own history", ERASE, "AND x.tenant = $3 RETURNING", "AND $3 IS NOT NULL RETURNING", "erasure"),
     Mutant("erasure: its own schedules", ERASE, "SET enabled = false WHERE s.tenant = tenant AND s.enabled;", "SET enabled = false WHERE s.enabled;", "erasure"),

@@ -229,15 +229,35 @@ def test_producer_enqueues_reads_and_cancels_but_touches_no_table(own_logins: Lo
                 session.execute(f"SELECT FROM watchbill.{table}".encode())
 
 
-def test_objects_of_the_caller_replace_none_in_a_function_without_a_fixed_search_path(logins: Logins) -> None:
+@pytest.mark.parametrize(
+    ("role", "function", "call"),
+    [
+        (
+            "producer",
+            "_enqueue_plain",
+            """watchbill._enqueue_plain(
+            't', '{}', 'default', 0::smallint, 'default', 10::smallint, NULL, 1, watchbill.uuid7(), NULL, NULL)""",
+        ),
+        ("worker", "_save_result", "watchbill._save_result('%s', %s, 'step', 1, 1, NULL, 1.5, false, '{}')"),
+    ],
+)
+def test_objects_of_the_caller_replace_none_in_a_function_without_a_fixed_search_path(
+    logins: Logins, role: str, function: str, call: str
+) -> None:
     """One operator, function or type that was looked up in the caller's schema would run as the owner."""
     with logins.connect("owner") as owner:
-        ((body,),) = owner.execute("SELECT prosrc FROM pg_proc WHERE proname = '_enqueue_plain'").fetchall()
+        query = "SELECT prosrc FROM pg_proc WHERE proname = %s"
+        ((body,),) = owner.execute(query, (function,)).fetchall()
+        owner.execute("SELECT watchbill.enqueue('t')")
+        ((epoch,),) = owner.execute("SELECT watchbill.register(%s)", (function,)).fetchall()
+        owner.execute("CREATE SCHEMA traps")  # operators and functions of pg_temp are never found
+        owner.execute("GRANT ALL ON SCHEMA traps TO PUBLIC")
+        (claimed,) = owner.execute("SELECT id, fence FROM watchbill.claim(%s)", (epoch,)).fetchall()
     heard: list[str | None] = []
-    with logins.connect("producer") as session:
+    with logins.connect(role) as session:
         session.add_notice_handler(lambda notice: heard.append(notice.message_primary))
         session.execute("""
-            CREATE FUNCTION pg_temp.spy() RETURNS boolean LANGUAGE plpgsql AS $$
+            CREATE FUNCTION traps.spy() RETURNS boolean LANGUAGE plpgsql AS $$
             BEGIN RAISE NOTICE 'as %', current_user; RETURN true; END $$""")
         names = session.execute(
             "SELECT DISTINCT p.proname, pg_get_function_identity_arguments(p.oid), p.prorettype::regtype::text"
@@ -245,29 +265,30 @@ def test_objects_of_the_caller_replace_none_in_a_function_without_a_fixed_search
             " AND p.proname = ANY (%s) AND p.provariadic = 0",
             (re.findall(r"\w+", body),),
         ).fetchall()
-        assert len(names) > 5
+        assert names
         for name, arguments, result in names:
             with contextlib.suppress(psycopg.Error):
                 session.execute(
-                    f"CREATE FUNCTION pg_temp.{name}({arguments}) RETURNS {result} LANGUAGE plpgsql AS"
-                    " $$ BEGIN PERFORM pg_temp.spy(); RETURN NULL; END $$".encode()
+                    f"CREATE FUNCTION traps.{name}({arguments}) RETURNS {result} LANGUAGE plpgsql AS"
+                    " $$ BEGIN PERFORM traps.spy(); RETURN NULL; END $$".encode()
                 )
-        for kind in ("bytea", "text", "timestamptz", "jsonb", "real", "smallint", "int"):
+        for kind in ("bytea", "text", "timestamptz", "jsonb", "real", "smallint", "int", "bigint", "uuid"):
             session.execute(
-                f"CREATE FUNCTION pg_temp.compare_{kind}({kind}, {kind}) RETURNS boolean LANGUAGE sql"
-                " RETURN pg_temp.spy()".encode()
+                f"CREATE FUNCTION traps.compare_{kind}({kind}, {kind}) RETURNS boolean LANGUAGE sql"
+                " RETURN traps.spy()".encode()
             )
             for operator in "<", "=", ">", "<=", "<>", "@>", "||":
                 session.execute(
-                    f"CREATE OPERATOR pg_temp.{operator}"
-                    f" (LEFTARG = {kind}, RIGHTARG = {kind}, FUNCTION = pg_temp.compare_{kind})".encode()
+                    f"CREATE OPERATOR traps.{operator}"
+                    f" (LEFTARG = {kind}, RIGHTARG = {kind}, FUNCTION = traps.compare_{kind})".encode()
                 )
         for kind in ("timestamptz", "regclass", "oid"):
-            session.execute(f"CREATE DOMAIN pg_temp.{kind} AS pg_catalog.{kind} CHECK (pg_temp.spy())".encode())
-        session.execute("SET search_path = pg_temp, pg_catalog")
-        session.execute("""
-            SELECT watchbill._enqueue_plain(
-              't', '{}', 'default', 0::smallint, 'default', 10::smallint, NULL, 1, watchbill.uuid7(), NULL, NULL)""")
+            session.execute(f"CREATE DOMAIN traps.{kind} AS pg_catalog.{kind} CHECK (traps.spy())".encode())
+        session.execute("SET search_path = traps, pg_catalog")
+        ((returned,),) = session.execute(f"SELECT {call % claimed if '%' in call else call}".encode()).fetchall()
+    with logins.connect("owner") as owner:
+        owner.execute("DROP SCHEMA traps CASCADE")
+    assert returned is not False
     assert heard == []
 
 

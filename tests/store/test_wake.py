@@ -11,6 +11,7 @@ import pytest
 
 from tests.store.flow import declare_limit, enqueue
 from tests.store.harness import Db, End, Session
+from tests.waiting import until
 
 
 def failed(db: Db) -> None:
@@ -147,14 +148,22 @@ def test_unblock_notifies_promoters_of_a_delayed_child(db: Db, seconds: int, run
 def test_uncommitted_enqueue_prevents_the_sleep_lock(db: Db) -> None:
     """Else its job would be seen by nobody: it did not ring, and the sleeper's last look came too early."""
     producer, worker, key = db.session(), db.session(), db.value("_wake_lock_key")
+
+    def fall_asleep() -> bool:
+        (row,) = worker.execute("SELECT pg_try_advisory_lock(1466004579, %s) AS asleep", (key,))
+        return bool(row.asleep)
+
+    def wake_up() -> None:
+        worker.execute("SELECT pg_advisory_unlock(1466004579, %s)", (key,))
+
+    until(fall_asleep)  # the session of an earlier test, which the server has yet to end, may have the lock
+    wake_up()
     producer.begin()
     producer.enqueue()
-    (row,) = worker.execute("SELECT pg_try_advisory_lock(1466004579, %s) AS asleep", (key,))
-    assert row.asleep is False
+    assert not fall_asleep()
     producer.commit()
-    (row,) = worker.execute("SELECT pg_try_advisory_lock(1466004579, %s) AS asleep", (key,))
-    assert row.asleep is True
-    worker.execute("SELECT pg_advisory_unlock(1466004579, %s)", (key,))
+    assert fall_asleep()
+    wake_up()
 
 
 def test_duplicate_sends_no_notification(db: Db) -> None:

@@ -136,7 +136,7 @@ def test_an_unknown_variable_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_argument_lists_the_settings(tmp_path: Path) -> None:
-    assert "Settings are: alert_commands, app, client_timeout, concurrency" in refusal(tmp_path, zzz=1)
+    assert "Settings are: alert_commands, app, archive_to, cell, cells, client_timeout" in refusal(tmp_path, zzz=1)
 
 
 def test_kubernetes_service_variables_are_ignored(tmp_path: Path) -> None:

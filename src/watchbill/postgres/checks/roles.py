@@ -83,14 +83,14 @@ WHERE s.command IS NOT NULL
       AND has_function_privilege(b.role, '{schema}._may_write_sql_commands()', 'EXECUTE'))
 ORDER BY 1
 """
-# Finds functions that run with the rights of the owner but have no fixed search_path. _enqueue_plain needs none,
-# because every name in it has a schema.
+# Finds functions that run with the rights of the owner but have no fixed search_path. _enqueue_plain and _save_result
+# need none, because every name in them has a schema.
 _LOOSE_FUNCTIONS = """
 SELECT p.oid::regprocedure::text
 FROM pg_proc p
 WHERE p.pronamespace = to_regnamespace(quote_ident(%s))
   AND p.prosecdef
-  AND p.proname <> '_enqueue_plain'
+  AND p.proname NOT IN ('_enqueue_plain', '_save_result')
   AND NOT coalesce(array_to_string(p.proconfig, ';') ~ 'search_path=[^;]*, pg_temp(;|$)', false)
 ORDER BY 1
 """
