@@ -22,7 +22,7 @@ def print_logs(options: GlobalOptions, job: UUID, *, run: int | None, follow: bo
         printed = _print_new_lines(client, job, run, {}, as_json=as_json)
         if not follow:
             if not printed and not as_json:
-                say("No log lines are stored. Those of a running job: watchbill jobs logs ID --follow", err=True)
+                say(f"No log lines are stored. Those of a running job: watchbill jobs logs {job} --follow", err=True)
             return
         progress: Any = None
         is_open = True

@@ -11,7 +11,7 @@ BEGIN
       4,
       'suspended',
       CASE s.kind
-        WHEN 'signal' THEN _describe_signal_wait(s, t)
+        WHEN 'signal' THEN _describe_signal_wait(s)
         WHEN 'run' THEN _describe_step_retry(s, t)
         WHEN 'jobs' THEN _describe_job_wait_of_step(s)
         ELSE _describe_sleep(s, t)
@@ -103,10 +103,10 @@ AS $$
   LIMIT 1
 $$;
 
-CREATE OR REPLACE FUNCTION _describe_signal_wait(s steps, t timestamptz)
+CREATE OR REPLACE FUNCTION _describe_signal_wait(s steps)
 RETURNS text
 LANGUAGE sql STABLE
 RETURN format(
   'it waits in step %s for the signal %s since %s%s; send it with: watchbill jobs signal %s %s',
-  (s).name, array_to_string((s).signals, ' or '), _show_distance(t, (s).started_at),
+  (s).name, array_to_string((s).signals, ' or '), date_trunc('second', (s).started_at),
   coalesce(', until ' || (s).wake_at, ''), (s).job_id, _shell_word((s).signals[1]));
