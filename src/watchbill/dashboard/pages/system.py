@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -24,6 +25,7 @@ from watchbill.postgres.migrate import Source
 
 _LATE_SECONDS = 120.0  # a chore that is due for so long is late
 _SECRET_WORDS = ("url", "secret", "password", "users", "token")
+_USER_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]*@")
 
 
 async def show_system(request: Request) -> Response:
@@ -55,8 +57,8 @@ def list_settings(board: Board) -> list[tuple[str, str, str]]:
     for each in fields(settings):
         if each.name == "origins" or each.name not in settings.origins:
             continue
-        is_secret = any(word in each.name for word in _SECRET_WORDS)
-        value = "hidden" if is_secret else str(getattr(settings, each.name))
+        is_secret = not each.repr or any(word in each.name for word in _SECRET_WORDS)
+        value = "hidden" if is_secret else _USER_IN_ADDRESS.sub("hidden@", str(getattr(settings, each.name)))
         found.append((each.name, value, settings.origins[each.name]))
     return found
 
