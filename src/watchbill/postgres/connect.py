@@ -121,8 +121,12 @@ class AsyncConnection(psycopg.AsyncConnection[TupleRow]):
                 break
         else:
             raise search.explain()
-        await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
-        await connection.set_read_only(False)
+        try:
+            await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
+            await connection.set_read_only(False)
+        except BaseException:  # such as a cancellation: psycopg lets other tasks run here from time to time
+            await connection.close()
+            raise
         _mark_pooled(connection, tried)
         _opened.add(connection)
         return connection
